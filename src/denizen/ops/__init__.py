@@ -11,6 +11,7 @@ from denizen.ops._attribution import attribute as attribute
 from denizen.ops._codes import grow as grow
 from denizen.ops._codes import in_range as in_range
 from denizen.ops._codes import pack as pack
+from denizen.ops._couples import couples as couples
 from denizen.ops._direction import SWITCH as SWITCH
 from denizen.ops._direction import Traffic as Traffic
 from denizen.ops._direction import direction as direction

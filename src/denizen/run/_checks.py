@@ -109,6 +109,7 @@ EXPECTED = {
     "gamma": "shapes that are finite and above 0",
     "poisson": "means from 0 to 2**31",
 }
+CAPACITY = ("births", "Ties: ")  # how labels of overflows begin
 
 
 def read_checks(run_state: RunState, state: Any, checks: list[str], step: int, values: Mapping[str, Tensor]) -> None:
@@ -130,7 +131,7 @@ def read_checks(run_state: RunState, state: Any, checks: list[str], step: int, v
         failed = run_state.bad.any(dim=0).tolist()
         for label, bad in zip(checks, failed, strict=True):
             if bad:
-                raise (CapacityError if label.startswith("births") else ModelError)(
+                raise (CapacityError if label.startswith(CAPACITY) else ModelError)(
                     _explain(label, run_state, step, values)
                 )
     for name, fault in faults(state):

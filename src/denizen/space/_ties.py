@@ -1,0 +1,262 @@
+"""Contacts that form and end: partners of each agent in a fixed number of slots, held as fields of the state.
+
+Both ends of a tie hold it, so a sum gathers from an agent's own slots, and a tie that is over needs no message. Nothing
+is changed in place: each method returns new ties.
+"""
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen import _tree, ops
+from denizen._arguments import whole
+from denizen.errors import ModelError
+from denizen.rng import Rng
+
+FOREVER = 2**31 - 1
+_MOST_POOLS = 2**30
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Ties:
+    """Who is tied to whom in a step, and until when.
+
+    A state keeps ties in two fields, which the author names::
+
+        partner: Tensor = dz.count("agents", "slots")
+        until: Tensor = dz.count("agents", "slots")
+
+    and a step reads them, changes them and gives them back::
+
+        ties = Ties(now.partner, now.until, now.time.step)
+        ties = ties.form(rng, "pair", seeks, lasts=rng.exponential("lasts", 1 / mean_days))
+        pressure = ties.sum(infected)
+        return now.replace(partner=ties.who, until=ties.until, …)
+
+    Attributes:
+        who: whole numbers `[agents, slots]`: place of the partner; of no meaning where a slot is free.
+        until: whole numbers `[agents, slots]`: the first step in which the tie is over.
+        step: int64 0-d: the step that it is. A slot is taken where ``until > step``.
+
+    Examples:
+        >>> ties = Ties(torch.tensor([[1], [0], [0]]), torch.tensor([[9], [9], [3]]), torch.tensor(5))
+        >>> ties.sum(torch.tensor([1, 0, 0], dtype=torch.int8))
+        tensor([0, 1, 0], dtype=torch.int32)
+    """
+
+    who: Tensor
+    until: Tensor
+    step: Tensor
+
+    def __post_init__(self) -> None:
+        fields = (self.who, self.until)
+        if not all(isinstance(field, Tensor) and field.dim() == 2 for field in fields) or (
+            self.who.shape != self.until.shape
+        ):
+            got = " and ".join(str(tuple(f.shape)) if isinstance(f, Tensor) else type(f).__name__ for f in fields)
+            raise ModelError(f"Ties: who and until are {got}, expected two fields (agents, slots)")
+        if not isinstance(self.step, Tensor) or self.step.dim():
+            raise ModelError(f"Ties: step is {type(self.step).__name__}, expected the step that it is: now.time.step")
+
+    @classmethod
+    def none(cls, num_agents: int, slots: int, *, device: torch.device | str | None = None) -> "Ties":
+        """Nobody tied to anybody: what `init` gives the fields, ``Ties.none(num_agents, slots).who`` and ``.until``.
+
+        Args:
+            num_agents: number of agents.
+            slots: most ties that an agent has at a time.
+            device: where the agents are.
+        """
+        shape = whole("Ties.none", "num_agents", num_agents, 1), whole("Ties.none", "slots", slots, 1)
+        who, until = (torch.zeros(shape, dtype=torch.int32, device=device) for _ in range(2))
+        return cls(who, until, torch.zeros((), dtype=torch.int64, device=device))
+
+    @property
+    def active(self) -> Tensor:
+        """Which slots are taken: bool `[agents, slots]`."""
+        return self.until > self.step
+
+    def degree(self) -> Tensor:
+        """int32 `[agents]`: number of ties of each agent."""
+        return self.active.sum(dim=1, dtype=torch.int32)
+
+    def form(
+        self,
+        rng: Rng,
+        name: str,
+        seeks: Tensor,
+        lasts: Tensor | float,
+        *,
+        pool: Tensor | None = None,
+        num_pools: int = 1,
+        side: Tensor | None = None,
+    ) -> "Ties":
+        """Pair up those who seek, by lot; each gets at most one tie.
+
+        Everybody who seeks finds somebody as long as there is another one in the pool, and on the other side where
+        there are sides. Two who are tied already stay as they are. Whom the lot brings together depends on identities,
+        not on the order of agents. Ties carry no gradient: what a sum over them adds up does.
+
+        A tie that forms in a step counts in that step. It lasts whole steps, which are right on average: 2.3 steps are
+        2 or 3. Of the two durations that of the one with the lower id holds.
+
+        Args:
+            rng: of the step.
+            name: stream.
+            seeks: mask `[agents]`. Who seeks has a free slot: others stop the run with a `CapacityError` at the end of
+                the chunk. ``ties.degree() < 1`` are those without a partner.
+            lasts: durations in the model's unit of time, one for all or `[agents]`; negative ones and NaN stop the run,
+                infinity lasts for ever.
+            pool: whole numbers `[agents]`, 0 … num_pools - 1: who seeks finds somebody of the same one.
+            num_pools: number of pools.
+            side: mask `[agents]`: those with 0 find one with 1.
+        """
+        self._check("form", seeks=seeks, pool=pool, side=side)
+        pools = whole("Ties.form", "num_pools", num_pools, 1, _MOST_POOLS)
+        lot, slots = rng[name], self.who.shape[1]
+        until, step = self.until, self.step
+        free = torch.full(seeks.shape, slots, dtype=torch.int32, device=seeks.device)
+        for slot in range(slots - 1, -1, -1):
+            free = torch.where(until[:, slot] > step, free, slot)
+        wanted = seeks.detach() != 0
+        if seeks.dtype.is_floating_point:  # a relaxed run
+            rng._bad.append((_SHARES.format(name), (wanted & (seeks.detach() != 1)).any().to(torch.int8)))
+        seeking = wanted & (free < slots)
+        rng._bad.append((_FULL.format(name, slots), (wanted & (free == slots)).any().to(torch.int8)))
+        seat = torch.zeros_like(free) if pool is None else pool.detach().to(torch.int32)
+        if pool is not None:
+            rng._bad.append((_POOL.format(name, pools - 1), ((seat < 0) | (seat >= pools)).any().to(torch.int8)))
+            seat = seat.clamp(0, pools - 1)
+        if side is not None:
+            seat = 2 * seat + (side.detach() != 0)
+        seat = torch.where(seeking, seat, -1).to(torch.int32)
+        pools = pools if side is None else 2 * pools
+        found = ops.couples(seat[None], lot._words("lot")[None], lot._id_row(), pools, side is not None)[0]
+        other = found.clamp(min=0).to(torch.int64)
+        known = ((self.who == found[:, None]) & (until > step)).any(dim=1)
+        ends = self._ends(lot, name, lasts)
+        ids = torch.arange(len(seeks), device=seeks.device) if lot._ids is None else lot._ids
+        ends = torch.where(ids < ids[other], ends, ends[other])
+        taken = ((found >= 0) & ~known)[:, None] & (torch.arange(slots, device=seeks.device) == free[:, None])
+        who = torch.where(taken, found[:, None].to(self.who.dtype), self.who)
+        return Ties(who, torch.where(taken, ends[:, None].to(until.dtype), until), step)
+
+    def _ends(self, lot: Rng, name: str, lasts: Tensor | float) -> Tensor:
+        """First step without a tie that forms now: int64 `[agents]`."""
+        days = lot._per_agent(lasts)
+        lot._bad.append((_LASTS.format(name), (~(days >= 0)).any().to(torch.int8)))
+        steps = torch.floor(days.detach() / lot._dt + lot.uniform("part of a step"))
+        return (self.step + steps.clamp(0, 2.0**30).to(torch.int64)).clamp(max=FOREVER)
+
+    def end(self, agents: Tensor) -> "Ties":
+        """Without the ties of some agents, on both sides: of those who die, say.
+
+        Args:
+            agents: mask `[agents]`.
+        """
+        self._check("end", agents=agents)
+        gone = agents.detach() != 0
+        over = (gone[:, None] | gone[self._who()]) & self.active
+        until = torch.where(over, self.step.to(self.until.dtype), self.until)
+        if agents.dtype.is_floating_point:  # shares in a relaxed run are found as a fault of the field
+            until = torch.where((gone & (agents.detach() != 1)).any(), torch.nan, until)
+        return Ties(self.who, until, self.step)
+
+    def sum(self, values: Tensor, *, where: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
+        """Sum of `values` over each agent's partners.
+
+        Whole numbers are added as such, real ones in float64 slot by slot. Slots are taken in an order of the agent's
+        own, so neither the order of agents nor the device changes a bit.
+
+        Args:
+            values: `[agents]`.
+            where: mask `[agents]`; agents with 0 receive 0.
+            weight: `[agents, slots]`: factor of each of the agent's ties in this step.
+
+        Returns:
+            `[agents]`: int32 for a mask, int64 for wider integers, else float32.
+        """
+        self._check("sum", values=values, where=where)
+        if weight is not None and (not isinstance(weight, Tensor) or weight.shape != self.who.shape):
+            got = tuple(weight.shape) if isinstance(weight, Tensor) else type(weight).__name__
+            raise ModelError(f"Ties.sum: weight is {got}, expected {tuple(self.who.shape)}, one for each slot")
+        real = values.dtype.is_floating_point or weight is not None
+        narrow = values.dtype in (torch.bool, torch.int8)
+        wide = torch.float64 if real else torch.int32 if narrow else torch.int64
+        told, taken, total = (
+            values[self._who()],
+            self.active,
+            torch.zeros(values.shape, dtype=wide, device=values.device),
+        )
+        for slot in range(self.who.shape[1]):
+            # float64 holds the product of two float32 whole, so that a fused multiply-add rounds as often as two steps
+            message = told[:, slot].to(wide)
+            message = message if weight is None else message * weight[:, slot].to(wide)
+            total = total + torch.where(taken[:, slot], message, torch.zeros_like(message))
+        total = total.to(torch.float32) if real else total
+        return total if where is None else torch.where(where != 0, total, torch.zeros_like(total))
+
+    def mean(self, values: Tensor, *, where: Tensor | None = None) -> Tensor:
+        """Mean of `values` over each agent's partners, 0 without any: float32 `[agents]`."""
+        degree = self.degree()
+        total = self.sum(values, where=where).to(torch.float32)
+        return torch.where(degree > 0, total / degree.clamp(min=1), 0.0)
+
+    def _who(self) -> Tensor:
+        return self.who.detach().to(torch.int64)
+
+    def _check(self, method: str, **given: Any) -> None:
+        shape = self.who.shape[:1]
+        for name, tensor in given.items():
+            if tensor is None and name in ("where", "pool", "side"):
+                continue
+            if not isinstance(tensor, Tensor) or tensor.shape != shape or tensor.is_complex():
+                got = f"{tensor.dtype} {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor).__name__
+                raise ModelError(f"Ties.{method}: {name} is {got}, expected numbers {tuple(shape)}, one for each agent")
+
+    def __repr__(self) -> str:
+        return f"Ties({self.who.shape[0]:,} agents, {self.who.shape[1]} slots each)"
+
+
+_FULL = (
+    "Ties: an agent without a free slot seeks in form({!r}); give more than {} slots, or let only those with room seek"
+)
+_SHARES = "Ties.form({!r}): seeks holds shares; ties form by draws of 0 and 1, as relax=StraightThrough() keeps them"
+_POOL = "Ties.form({!r}): a pool is outside 0 … {}; raise num_pools"
+_LASTS = "Ties.form({!r}): a duration is negative or NaN; expected durations in the model's unit of time"
+
+_tree.register(Ties, lambda ties: ([ties.who, ties.until, ties.step], None), lambda parts, _: _made(*parts))
+
+
+def _made(who: Any, until: Any, step: Any) -> Ties:
+    """Ties of anything, such as placeholders of torch's transforms."""
+    ties = object.__new__(Ties)
+    for name, value in (("who", who), ("until", until), ("step", step)):
+        object.__setattr__(ties, name, value)
+    return ties
+
+
+def random_contacts(rng: Rng, name: str, num: int) -> Ties:
+    """Contacts of one step: `num` others for each agent, drawn anew and evenly, one independent of another.
+
+    Contacts are of the one who draws: that a meets b does not mean that b meets a. Nobody meets oneself, and seldom
+    somebody twice.
+
+    Args:
+        rng: of the step.
+        name: stream.
+        num: contacts of each agent.
+    """
+    count, agents, lot = whole("random_contacts", "num", num, 1), rng._num, rng[name]
+    if agents < 2:
+        raise ModelError(f"random_contacts: {agents} agents, expected others to meet: at least 2")
+    device = rng._key.device
+    by_id = None if rng._ids is None else torch.argsort(rng._ids, stable=True)
+    place = torch.arange(agents, device=device)
+    rank = place if by_id is None else torch.empty_like(by_id).scatter(0, by_id, place)
+    drawn = torch.stack([lot.integers(str(k), 0, agents - 1) for k in range(count)], dim=1)
+    other = drawn + (drawn >= rank[:, None])
+    other = other if by_id is None else by_id[other]
+    return Ties(other, torch.ones_like(other), torch.zeros((), dtype=torch.int64, device=device))
