@@ -33,8 +33,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     people = dz.population.synthetic("astoria", given.agents, networks=["0"])
-    truth = 2.6 + 0.9 * np.sin(np.arange(given.weeks) / 2.5)
-    model = covid(people, symmetrize=True, R=[2.5] * given.weeks)
+    truth = 1.0 + 0.2 * np.sin(np.arange(given.weeks) / 2.5)  # an epidemic that lasts
+    model = covid(people, symmetrize=True, R=[1.0] * given.weeks)
     days = 7 * given.weeks
     true = model.replace(R=truth.tolist())
     observed = dz.simulate(true, days, seed=77, device=given.device)[SERIES][0].double().cpu().numpy()
@@ -59,7 +59,7 @@ def main() -> None:
             "total": total,
         }
         print(turn, found[f"fit, {turn}"], flush=True)
-    sets = torch.linspace(2.0, 3.5, given.sets)[:, None].expand(-1, given.weeks).contiguous()
+    sets = torch.linspace(0.8, 1.4, given.sets)[:, None].expand(-1, given.weeks).contiguous()
     run = dz.simulate(model, 0, worlds=[0] * given.sets, params={"R": sets}, device=given.device, compile=True)
     run.extend(given.days)  # compiles and captures
     wait(given.device)
