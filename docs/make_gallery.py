@@ -1,6 +1,6 @@
 """Draw the pictures of the gallery, one for each model and world of the zoo: `make gallery`.
 
-Models are run on a town and drawn as curves. In worlds a policy that has learnt nothing acts, as `denizen watch` draws
+Models are run on a town and drawn as curves, or in three moments where they draw themselves. In worlds a policy that has learnt nothing acts, as `denizen watch` draws
 it. The pictures are the same each time with the same versions of torch and matplotlib.
 """
 
@@ -13,8 +13,10 @@ import torch
 from PIL import Image
 
 import denizen as dz
+from denizen import _tree
 from denizen._figures import BANDS, colour, figure, name_ends, plain_axis, titled
 from denizen.app._build import build
+from denizen.app._options import arguments_of, contacts_of
 from denizen.app._watch import as_images
 from denizen.population import synthetic
 from denizen.rl import play
@@ -37,9 +39,12 @@ MOST = 25_000  # bytes
 
 
 def of_model(name: str, entry: ModelEntry) -> Image.Image:
-    """Curves of a run, with the band of its replicates."""
+    """Curves of a run, with the band of its replicates; of a model that draws itself, three moments of a run."""
+    if hasattr(entry.model, "draw"):
+        return of_space(name, entry)
     people: Any = synthetic("astoria", size=PEOPLE) if entry.population else erdos_renyi(PEOPLE, mean_degree=10, seed=0)
-    run = dz.simulate(entry.build(people), entry.steps, replicates=REPLICATES, device="cpu", compile=False)
+    given = [people] if contacts_of(arguments_of(entry.build)) else []
+    run = dz.simulate(entry.build(*given), entry.steps, replicates=REPLICATES, device="cpu", compile=False)
     drawn = figure(SIZE[0] / 100, SIZE[1] / 100)
     axis, ends = drawn.subplots(), []
     days = range(1, entry.steps + 1)
@@ -58,6 +63,18 @@ def of_model(name: str, entry: ModelEntry) -> Image.Image:
     return Image.open(file).convert("RGB")
 
 
+def of_space(name: str, entry: ModelEntry) -> Image.Image:
+    """Three moments of a model that draws itself, side by side."""
+    model: Any = entry.build()
+    moments = MOMENTS.get(name, (1, max(2, entry.steps // 8), entry.steps))
+    run: Any = None
+    pictures = []
+    for moment in moments:
+        run = dz.simulate(model, moment, device="cpu", compile=False) if run is None else run.extend(moment - run.steps)
+        pictures.append(model.draw(_tree.map_tensors(lambda tensor: tensor[0] if tensor.dim() else tensor, run.state)))
+    return strip_of(as_images(pictures))
+
+
 def of_world(name: str, entry: WorldEntry) -> Image.Image:
     """Three moments of a life side by side; of a world that draws itself as text, one."""
     settings = {"world_name": name, "algo": "ppo", "policy_kind": entry.policy, "policy": dict(entry.policy_options)}
@@ -67,7 +84,11 @@ def of_world(name: str, entry: WorldEntry) -> Image.Image:
     if not hasattr(pictures[0], "shape"):
         text = as_images(pictures[-1:])[0]
         return fitted(text, (SIZE[0], min(SIZE[1], text.height)))
-    images = as_images([pictures[moment] for moment in moments])
+    return strip_of(as_images([pictures[moment] for moment in moments]))
+
+
+def strip_of(images: list[Image.Image]) -> Image.Image:
+    """Three pictures side by side."""
     side = (SIZE[0] // 3 - 4, SIZE[1])
     strip = Image.new("RGB", (SIZE[0], side[0]), "white")
     for place, one in enumerate(images):
