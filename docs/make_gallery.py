@@ -1,8 +1,8 @@
 """Draw the pictures of the gallery, one for each model and world of the zoo: `make gallery`.
 
-Models are run on a town and drawn as curves, or in three moments where they draw themselves. In worlds a policy that has
-learnt nothing acts, as `denizen watch` draws it. The pictures are the same each time with the same versions of torch and
-matplotlib.
+Models are run on a town and drawn as curves, or in three moments where they draw themselves. In worlds a policy that
+has learnt nothing acts, as `denizen watch` draws it. The pictures are the same each time with the same versions of
+torch and matplotlib.
 """
 
 import io
