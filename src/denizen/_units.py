@@ -17,3 +17,11 @@ _NAMES = {name: days for unit, (days, *short) in _DAYS.items() for name in (unit
 def in_days(unit: str) -> Fraction | None:
     """A unit of time in days; None for what is none, such as ``"step"``."""
     return _NAMES.get(unit)
+
+
+FINEST = 1_000_000  # parts of a unit: a length of a step is a fraction whose denominator is at most this
+
+
+def fraction(length: float) -> Fraction:
+    """A length of time as the fraction that is meant: 1/3 for 0.3333333333333333."""
+    return Fraction(length).limit_denominator(FINEST)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from denizen.errors import InputError, ModelError
-from denizen.model import History, history
+from denizen.model import History, by_step, history
 
 AGENTS = 5
 masks = st.lists(st.integers(0, 1), min_size=AGENTS, max_size=AGENTS)
@@ -169,3 +169,40 @@ def test_shares_of_events_make_shares() -> None:
         assert value.relaxed
     torch.testing.assert_close(hard.record(event).never(), torch.tensor([0.5, 0.0, 1.0]))
     torch.testing.assert_close(hard.clear(event).never(), torch.tensor([1.0, 0.5, 1.0]))
+
+
+@pytest.mark.parametrize("dt", [1.0, 0.5, 0.25, 1 / 3, 2.0])
+@pytest.mark.parametrize("relaxed", [False, True])
+def test_ages_in_units_of_time(dt: float, relaxed: bool) -> None:
+    history = History.start(torch.arange(8), length=6, dt=dt)  # 0 for never, and up to 7 days ago
+    history = history.relax() if relaxed else history
+    for day in range(5):
+        now = torch.tensor([0.0, *[age - 1 + day for age in range(1, 8)]])  # time since the end of the day it was in
+        ever = torch.arange(8) > 0
+        steps = (now / dt).ceil() * dt  # seen at the beginning of a step
+        found = history.within(2, 4, dt)
+        told = ever & (steps >= 1) & (steps < 4)
+        assert found.tolist() == told.tolist(), (day, dt)
+        for _ in range(round(1 / dt) or 1):
+            history = history.record(0 * found)
+        if dt > 1:
+            break
+
+
+def test_tables_by_step() -> None:
+    table = torch.tensor([[1.0, 3.0, 5.0], [0.0, 2.0, 2.0]])
+    assert by_step(table, 1.0) is table
+    assert by_step(table, 0.5).tolist() == [[1, 1, 3, 3, 5, 5], [0, 0, 2, 2, 2, 2]]
+    assert by_step(table, 2.0).tolist() == [[2.0, 2.5], [1.0, 1.0]]
+    assert by_step(table[0], 1.5).tolist() == pytest.approx([(1 + 1.5) / 1.5, (1.5 + 5) / 1.5])
+    assert by_step(torch.tensor([1, 1, 2, 2, 2, 3]), 2.0).tolist() == [1, 2, 2]
+    assert by_step(torch.tensor([1, 2]), 1 / 3).tolist() == [1, 1, 1, 2, 2, 2]
+    for dt in (0.5, 0.25, 2.0, 0.75, 1 / 3):
+        assert torch.allclose(dt * by_step(table, dt).sum(1), table.sum(1))
+
+
+def test_a_history_in_time_refuses_what_one_in_steps_does() -> None:
+    with pytest.raises(ModelError, match=r"History.within: 1 to 20, expected 1 <= first <= last <= 12"):
+        History.start(torch.tensor([1]), length=6, dt=0.5).within(1, 10, 0.5)
+    with pytest.raises(ModelError, match="expected 1 to 32000 steps"):
+        History.start(torch.tensor([1]), length=6, dt=1e-4)

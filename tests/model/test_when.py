@@ -11,7 +11,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.errors import DataError, InputError
-from denizen.model import Ask, Clock, During, Scale, Trigger, Weekly, When
+from denizen.model import Ask, Clock, Course, During, Scale, Trigger, Weekly, When
 
 START = "2020-03-01"  # a Sunday
 
@@ -92,6 +92,57 @@ def test_what_asks_the_host_follows_days_too() -> None:
     ask = Ask(target="rate", groups=["all"], answer=lambda group, step: 0.5, when=During(days=(2, 4)))
     run = dz.simulate(Watch(rate=1.0), 12, dt=0.5, interventions=[ask])
     assert [bool(x) for x in (run["rate_seen"].flatten() == 0.5).tolist()] == [4 <= step < 8 for step in range(12)]
+
+
+@DTS
+def test_spans_of_time_are_whole_at_any_length_of_a_step(dt: float) -> None:
+    class Spans(Watch):
+        def step(self, now: Still, rng: dz.rng.Rng) -> Still:
+            rng.record("week", torch.stack([now.time.whole(7), now.time.whole(0.5)]))
+            assert rng.dt == dt
+            return now
+
+        @dz.series
+        def week(self, events: dz.rng.Events) -> Tensor:
+            return events["week"]
+
+    found = dz.simulate(Spans(), round(20 / dt), dt=dt, replicates=2)["week"][1].tolist()
+    assert found == [[int(step * dt / 7 + 1e-9), int(step * dt / 0.5 + 1e-9)] for step in range(round(20 / dt))]
+
+
+@DTS
+def test_a_course_in_days(dt: float) -> None:
+    values = [1.0, 2.0, 3.0, 4.0]
+    course = Course(target="rate", values=values, days=3.5)
+    seen = dz.simulate(Watch(), round(20 / dt), dt=dt, interventions=[course])["rate_seen"][0].tolist()
+    assert seen == [values[min(int(step * dt / 3.5 + 1e-9), 3)] for step in range(round(20 / dt))]
+
+
+@pytest.mark.parametrize(("days", "dt"), [(1, 0.25), (2, 0.5), (1, 2.0), (1.5, 1.0), (1, 1.0)])
+def test_what_asks_the_host_asks_once_in_so_many_days(days: float, dt: float) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def answer(group: str, number: int) -> float:
+        asked.append((group, number))
+        return number / 100
+
+    ask = Ask(target="rate", groups=["a", "b"], answer=answer, days=days)
+    steps = round(12 / dt)
+    seen = dz.simulate(Watch(), steps, dt=dt, replicates=2, interventions=[ask])["rate_seen"][0].tolist()
+    numbers = [int(step * dt / days + 1e-9) for step in range(steps)]
+    assert seen == pytest.approx([number / 100 for number in numbers])
+    assert asked == [(group, number) for number in dict.fromkeys(numbers) for group in ("a", "b")]
+
+
+def test_courses_and_questions_in_days_are_what_they_were_in_steps() -> None:
+    weekly = Course(target="rate", values=[1.0], days=7).timed(Clock(1.0, "day"))
+    daily = Ask(target="rate", groups=["a"], answer=len, days=1).timed(Clock(1.0, "day"))  # type: ignore[arg-type]
+    told = [dz.run._fingerprint.describe(one) for one in (weekly, daily)]
+    in_steps = Course(target="rate", values=[1.0], every=7), Ask(target="rate", groups=["a"], answer=len)  # type: ignore[arg-type]
+    assert told == [dz.run._fingerprint.describe(one.timed(Clock())) for one in in_steps]
+    for one in (Course(target="rate", values=[1.0], days=0), Course(target="rate", values=[1.0], days="week")):
+        with pytest.raises(InputError, match="Course: days="):
+            dz.simulate(Watch(), 1, interventions=[one])
 
 
 def test_a_gradient_takes_days() -> None:

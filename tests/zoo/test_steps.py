@@ -1,10 +1,12 @@
 """Steps of other lengths: every model of the zoo comes to the same limit as they get short, or refuses them by name."""
 
+import dataclasses
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,7 +22,8 @@ from denizen.zoo.seir import seir
 from denizen.zoo.sir import sir
 
 AGENTS, WORLDS, DAYS, LIMIT = 500, 48, 12, 1 / 8
-OFF = 0.06  # share of the infections of the limit by which a step of a day may be off, half a day by half of it
+# Share of the infections of the limit by which a step of a day may be off, half a day by half of it.
+OFF, OFF_IN_GENERATIONS = 0.06, 0.08  # the latter where cases transmit from the step after
 CONTACTS = dz.Graph.from_edges(random_in_neighbours(AGENTS, 8, seed=0))
 RATES = {"infect_rate": 0.07, "infectious_days": 6.0, "seed_share": 0.1}
 CONVERTS = {
@@ -29,10 +32,14 @@ CONVERTS = {
     "seir": seir(CONTACTS, latent_days=3.0, **RATES),
     "seir in phases": seir(CONTACTS, latent_days=4.0, latent_phases=2, infectious_phases=3, **RATES),
 }
+TOWN = synthetic("astoria", size=AGENTS)
+SEEDED = np.where(np.arange(AGENTS) % 10 == 0, np.arange(AGENTS) // 10 % 2 + 1, 0)
+TOWN = dataclasses.replace(TOWN, columns={**TOWN.columns, "disease_stages": SEEDED.astype(np.uint8)})
+CITY = covid(TOWN, symmetrize=True, R=[5.0])
+CONVERTS["covid"] = CITY
+CASES = {"covid": "daily_infected"}
 SCHEDULED = dz.space.Layers({"home": CONTACTS, "school": CONTACTS}, {"school": [1.0, 0.0]})
-CITY = covid(synthetic("astoria", size=400))
 REFUSES = {
-    "covid": (CITY, "kernel, stages, exposure history and weeks of R"),
     "sir by a schedule": (sir(SCHEDULED, **RATES), "'school' is a schedule"),
     "seir by a schedule": (seir(SCHEDULED, **RATES), "'school' is a schedule"),
     "opinions": (Opinions(contacts=CONTACTS), "a whole round"),
@@ -40,20 +47,20 @@ REFUSES = {
 }
 
 
-def infections(model: dz.Model, dt: float) -> torch.Tensor:
+def infections(name: str, dt: float) -> torch.Tensor:
     """Share infected within the days, by world."""
-    run = dz.simulate(model, round(DAYS / dt), replicates=WORLDS, dt=dt, seed=1)
-    return run["cases"].sum(dim=1).double() / AGENTS
+    run = dz.simulate(CONVERTS[name], round(DAYS / dt), replicates=WORLDS, dt=dt, seed=1)
+    return run[CASES.get(name, "cases")].sum(dim=1).double() / AGENTS
 
 
 @pytest.mark.parametrize("name", CONVERTS)
 def test_short_steps_come_to_one_limit(name: str) -> None:
-    limit = infections(CONVERTS[name], LIMIT)
+    limit, off = infections(name, LIMIT), OFF_IN_GENERATIONS if name == "covid" else OFF
     assert 0.3 < limit.mean() < 0.8  # in the middle of the epidemic, where its speed shows
     for dt in (2.0, 1.0, 0.5, 0.25):
-        found = infections(CONVERTS[name], dt)
+        found = infections(name, dt)
         noise = ((found.var() + limit.var()) / WORLDS).sqrt()
-        assert abs(found.mean() - limit.mean()) < OFF * dt * limit.mean() + 3 * noise, (dt, found.mean(), limit.mean())
+        assert abs(found.mean() - limit.mean()) < off * dt * limit.mean() + 3 * noise, (dt, found.mean(), limit.mean())
         assert noise < 0.04 * limit.mean()  # or else nothing would be tested
 
 
@@ -66,18 +73,54 @@ def test_what_counts_steps_refuses_other_ones(name: str, dt: float) -> None:
     model.fits(1.0)
 
 
+@pytest.mark.parametrize("dt", [0.5, 0.25, 1 / 6, 2.0])
+def test_a_course_of_covid_lasts_as_many_days(dt: float) -> None:
+    still = covid(TOWN, R=0.0, mortality=0.5)  # only seeds, whose course holds no chance
+    daily, run = (dz.simulate(still, round(24 / size), dt=size) for size in (1.0, dt))
+    for name in daily.series_names:
+        each, now = daily[name][0].double(), run[name][0].double()
+        if daily.kinds[name] == "flow":
+            each, now = each.cumsum(0), now.cumsum(0)
+        ends = round(max(dt, 1)) - 1, round(max(1 / dt, 1)) - 1  # the ends of days, or of steps of two
+        assert torch.equal(each[ends[0] :: round(max(dt, 1))], now[ends[1] :: round(max(1 / dt, 1))]), name
+    tables = [dz.model.by_step(still.infector[still.stage] * still.kernel, size) * size for size in (1.0, dt)]
+    assert torch.allclose(tables[0].sum(1), tables[1].sum(1), rtol=1e-6)  # hazard along a contact, per R
+
+
+def test_covid_asks_once_a_day_and_goes_through_its_weeks() -> None:
+    asked: list[int] = []
+
+    def answer(group: str, day: int) -> float:
+        asked.append(day)
+        return 0.0
+
+    dz.simulate(covid(TOWN, isolation=answer), 12, dt=0.25)
+    assert asked == [day for day in range(3) for _ in range(6)]
+    weeks = CITY.replace(R=[0.0, 5.0, 0.0])
+    for dt in (0.5, 2.0):
+        new = dz.simulate(weeks, round(28 / dt), dt=dt)["daily_infected"][0]
+        first, last = int((new > 0).nonzero()[0]), int((new > 0).nonzero()[-1])
+        assert (first, last) == (round(7 / dt + 0.1), round(14 / dt + 0.1) - 1)
+
+
+@pytest.mark.parametrize("dt", [0.3, 0.7, 1.5, 13.0])
+def test_covid_refuses_what_does_not_fit_its_days(dt: float) -> None:
+    with pytest.raises(InputError, match=rf"covid: dt={dt:g}, expected (a part of a day|no more than the shortest)"):
+        dz.simulate(CITY, 3, dt=dt)
+
+
 def test_every_way_to_run_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     relax: Any = StraightThrough()
     ways: list[Callable[[], Any]] = [
-        lambda: dz.run.Gradient(CITY, lambda series: series["dead"].sum(), 2, wrt=["R"], relax=relax, dt=0.5),
-        lambda: dz.run.check_precision(CITY, {"exposed": torch.bfloat16}, 2, replicates=2, relax=relax, dt=0.5),
+        lambda: dz.run.Gradient(CITY, lambda series: series["dead"].sum(), 2, wrt=["R"], relax=relax, dt=0.3),
+        lambda: dz.run.check_precision(CITY, {"exposed": torch.bfloat16}, 2, replicates=2, relax=relax, dt=0.3),
         lambda: dz.run.resume(tmp_path / "run", CITY),
     ]
     with monkeypatch.context() as earlier:  # a folder of a version that took any dt
-        earlier.setattr("denizen.zoo.covid.model.check_whole", lambda *_: None)
-        dz.simulate(CITY, 2, dt=0.5, out=tmp_path / "run")
+        earlier.setattr("denizen.zoo.covid.model.check_days", lambda *_: None)
+        dz.simulate(CITY, 2, dt=0.3, out=tmp_path / "run")
     for way in ways:
-        with pytest.raises(InputError, match=r"covid: dt=0.5, expected 1"):
+        with pytest.raises(InputError, match=r"covid: dt=0.3, expected a part of a day"):
             way()
 
 

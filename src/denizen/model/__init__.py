@@ -26,6 +26,7 @@ from denizen.model._flat_world import series_kinds as series_kinds
 from denizen.model._flat_world import series_names as series_names
 from denizen.model._guard import guard as guard
 from denizen.model._history import History as History
+from denizen.model._history import by_step as by_step
 from denizen.model._in_order import in_order as in_order
 from denizen.model._in_order import shuffle as shuffle
 from denizen.model._in_order import stages as stages

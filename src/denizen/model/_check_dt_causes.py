@@ -172,8 +172,8 @@ class Looks:
 
         def replace(inner: Any, state: State, **changes: Any) -> Any:
             frame = author_frame()
-            for name in changes if frame is not None else ():
-                self._replaced.setdefault(name, line_of_frame(frame))
+            if frame is not None:
+                self._replaced |= {name: line_of_frame(frame) for name in changes if name not in self._replaced}
             return inner(state, **changes)
 
         def ages(inner: Any, *args: Any, **options: Any) -> Any:

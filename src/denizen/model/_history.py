@@ -7,6 +7,7 @@ by reference, to autograd as well. Columns may be stored in float16 or bfloat16;
 Legend: N agents, G groups, A ages of a table.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from denizen import _tree, ops
+from denizen._units import fraction
 from denizen.errors import ModelError
 
 Columns = tuple[Tensor, ...]
@@ -120,6 +122,31 @@ def _check_length(where: str, length: int) -> None:
         raise ModelError(f"{where}: length={length!r}, expected 1 to {MOST_LENGTH} steps")
 
 
+def _last_step(time: int, dt: float) -> int:
+    """Number of steps that begin before a time."""
+    return math.ceil(time / fraction(dt))
+
+
+def by_step(table: Tensor, dt: float) -> Tensor:
+    """A table by age, with an entry for each unit of time, as one with an entry for each step: `[…, ages / dt]`.
+
+    Numbers become the mean over the time that a step covers, so that sums over time are the same at any `dt`; whole
+    numbers, such as stages, are those in which a step begins.
+
+    Args:
+        table: `[…, ages]`, entry k from k to k + 1 units of time.
+        dt: length of a step, `now.time.dt`.
+    """
+    if dt == 1:
+        return table
+    size = fraction(dt)
+    fine = table[..., None].expand(*table.shape, size.denominator).reshape(*table.shape[:-1], -1)
+    if not table.dtype.is_floating_point:
+        return fine[..., :: size.numerator]
+    padded = torch.nn.functional.pad(fine, (0, -fine.shape[-1] % size.numerator))
+    return padded.reshape(*table.shape[:-1], -1, size.numerator).mean(-1)
+
+
 class History:
     """Steps since an event, whatever their length, hard (a code each) or relaxed (a share of each age).
 
@@ -154,12 +181,24 @@ class History:
         self._kept: tuple[Tensor | None, Tensor] | None = None
 
     @classmethod
-    def start(cls, elapsed: Tensor, *, length: int) -> "History":
-        """A history from ages: 0 for never, k for k steps before the first step; any integer dtype, `[agents]`."""
+    def start(cls, elapsed: Tensor, *, length: int, dt: float = 1.0) -> "History":
+        """A history from ages: 0 for never, k for k steps before the first step.
+
+        Args:
+            elapsed: any integer dtype, `[agents]`.
+            length: ages that are told apart.
+            dt: where `elapsed` and `length` are in units of time, the length of a step, `rng.dt` in `init`. What
+                happened one unit ago is in its first step then, as if it had happened just before that unit began.
+        """
         if elapsed.dtype.is_floating_point:
             raise ModelError(f"History.start: elapsed is {elapsed.dtype}, expected whole numbers of steps")
+        elapsed = elapsed.to(torch.int64)
+        if dt != 1:
+            size, length = fraction(dt), _last_step(length, dt)
+            later = 1 - ((1 - elapsed) * size.denominator) // size.numerator
+            elapsed = torch.where(elapsed > 0, later, elapsed)
         _check_length("History.start", length)
-        codes = elapsed.to(torch.int64).clamp(-1, length + 1)  # -1 stays a fault
+        codes = elapsed.clamp(-1, length + 1)  # -1 stays a fault
         return cls(codes.to(code_dtype(length)), length)
 
     @property
@@ -192,8 +231,14 @@ class History:
             self._never = ops.in_range(self.value, 0, 0)
         return self._never
 
-    def within(self, first: int, last: int) -> Tensor:
-        """Mask `[agents]`: 1 where it happened `first` to `last` steps ago; ages beyond `length` are not told apart."""
+    def within(self, first: int, last: int, dt: float = 1.0) -> Tensor:
+        """Mask `[agents]`: 1 where it happened `first` to `last` steps ago; ages beyond `length` are not told apart.
+
+        With `dt`, the length of a step (`now.time.dt`), both are in units of time: a step counts where it begins within
+        them, so ``within(1, 7, dt)`` is 14 steps of 1/2.
+        """
+        if dt != 1:
+            first, last = _last_step(first - 1, dt) + 1, _last_step(last, dt)
         if not 1 <= first <= last <= self.length:
             raise ModelError(f"History.within: {first} to {last}, expected 1 <= first <= last <= {self.length}")
         if self.columns is not None:

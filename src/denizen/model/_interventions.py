@@ -8,6 +8,7 @@ nobody else's random numbers.
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from numbers import Real
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from denizen import _tree
 from denizen._arguments import number, whole
+from denizen._units import fraction
 from denizen.errors import InputError, ModelError, expect_function, nearest
 from denizen.model._model import Model
 from denizen.model._state import State, form, own, values
@@ -133,17 +135,21 @@ class Course(Intervention):
         target: name of a parameter.
         values: each as the parameter is, a number for a number.
         every: steps of a value.
+        days: days of a value, whatever the length of a step, in place of `every`.
     """
 
     target: str
     values: Any
     every: int = 7
+    days: float | None = dataclasses.field(default=None, metadata={"unless": None})
     when: When = dataclasses.field(default=ALWAYS, init=False)
     name: str = "course"
 
     def check(self, model: Model) -> None:
         super().check(model)
         whole("Course", "every", self.every, 1)
+        if self.days is not None:
+            number("Course", "days", self.days, above=0)
         if self.target not in model.params:
             raise InputError(
                 f"Course: the model has no parameter {self.target!r}; {nearest(self.target, model.params)}"
@@ -152,6 +158,13 @@ class Course(Intervention):
             raise InputError(f"Course: values={self.values!r}, expected a list of values, at least one")
         for k, value in enumerate(self.values):
             model.params[self.target].read(value, f"Course: values[{k}]")
+
+    def timed(self, clock: Clock) -> Self:
+        if self.days is None:
+            return super().timed(clock)
+        steps = _steps_of("Course", self.days, clock)
+        every: Any = int(steps) if steps.denominator == 1 else steps
+        return dataclasses.replace(super().timed(clock), days=None, every=every)
 
     def bind(self, model: Any) -> Any:
         like = getattr(model, self.target)
@@ -163,7 +176,9 @@ class Course(Intervention):
 
     def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:
         values = getattr(model, self.target)
-        place = (now.time.step // self.every).clamp(max=values.shape[0] - 1)
+        every = Fraction(self.every)  # of a step, where it is longer than a value
+        step = now.time.step if every.denominator == 1 else now.time.step * every.denominator
+        place = (step // every.numerator).clamp(max=values.shape[0] - 1)
         return model.with_values({self.target: values.index_select(0, place[None])[0]}), now
 
 
@@ -215,6 +230,8 @@ class Ask(Intervention):
         target: name of a parameter of shape `[groups]`, or of one number, which is then widened to groups.
         groups: label of each group.
         answer: function of (group label, number of the step) that returns a probability.
+        days: days that an answer holds; the function is asked at the first step of each such span then, and told its
+            number: with ``days=1`` the day, whatever the length of a step.
     """
 
     target: str
@@ -222,6 +239,8 @@ class Ask(Intervention):
     answer: Callable[[str, int], float]
     when: During = ALWAYS
     name: str = "ask"
+    days: float | None = dataclasses.field(default=None, metadata={"unless": None})
+    _steps: Fraction | None = dataclasses.field(default=None, init=False, repr=False, metadata={"unless": None})
 
     def check(self, model: Model) -> None:
         super().check(model)
@@ -235,14 +254,35 @@ class Ask(Intervention):
             raise InputError(f"Ask: {self.target!r} has shape {shape} and there are {len(self.groups)} groups")
         if not isinstance(self.when, During):
             raise InputError(f"Ask: when={self.when!r}, expected During(…): it is the host that asks, before the step")
+        if self.days is not None:
+            number("Ask", "days", self.days, above=0)
+
+    def timed(self, clock: Clock) -> Self:
+        if self.days is None:
+            return super().timed(clock)
+        every = _steps_of("Ask", self.days, clock)
+        made = dataclasses.replace(super().timed(clock), days=None)
+        if every != 1:
+            object.__setattr__(made, "_steps", every)
+        return made
 
     def answers(self, step: int) -> dict[str, Tensor]:
         assert self.when.start is not None  # `timed` has been called
         if step < self.when.start or (self.when.stop is not None and step >= self.when.stop):
             return {}
+        if self._steps is None:
+            return {self.target: self._asked(step, step)}
+        span = step // self._steps
+        held = vars(self).get("_held")  # of a run, and no part of what the intervention is
+        if held is None or held[0] != span:
+            held = (span, self._asked(span, step))
+            object.__setattr__(self, "_held", held)
+        return {self.target: held[1]}
+
+    def _asked(self, number: int, step: int) -> Tensor:
         values = []
         for group in self.groups:
-            answer = self.answer(group, step)
+            answer = self.answer(group, number)
             ok = isinstance(answer, Real) and not isinstance(answer, bool)
             if not ok or not math.isfinite(answer) or not 0 <= answer <= 1:
                 raise ModelError(
@@ -250,7 +290,12 @@ class Ask(Intervention):
                     f"answer was {answer!r}; expected a number from 0 to 1"
                 )
             values.append(float(answer))
-        return {self.target: torch.tensor(values)}
+        return torch.tensor(values)
 
     def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:
         return model, now  # the engine binds the answers before it calls
+
+
+def _steps_of(caller: str, days: float, clock: Clock) -> Fraction:
+    """Number of steps in so many days."""
+    return fraction(days) / clock.step_in_days(f"{caller}: days={days!r}")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from denizen import _tree
+from denizen._units import fraction
 from denizen.errors import ModelError, nearest
 from denizen.model._history import History
 from denizen.model._kinds import Kind, alive, count, history, mask, real, stage
@@ -36,6 +37,15 @@ class Time:
     def value(self) -> Tensor:
         """float32 0-d: time in `unit` since the start."""
         return self.step.to(torch.float32) * self.dt
+
+    def whole(self, length: float) -> Tensor:
+        """int64 0-d: whole spans of a length in `unit` since the start, such as weeks of a model of days: `whole(7)`.
+
+        Exact at any length of a step: lengths and `dt` are taken as fractions.
+        """
+        per_step = fraction(self.dt) / fraction(length)
+        step = self.step if per_step.numerator == 1 else self.step * per_step.numerator
+        return step // per_step.denominator
 
 
 _tree.register(Time, lambda time: ([time.step], (time.dt, time.unit)), lambda children, rest: Time(children[0], *rest))

@@ -18,11 +18,9 @@ from torch import Tensor
 
 from denizen import _dates
 from denizen._arguments import whole
-from denizen._units import in_days
+from denizen._units import fraction, in_days
 from denizen.errors import InputError, ModelError, expect_function
 from denizen.model._state import State
-
-FINEST = 1_000_000  # parts of a day: a step is a fraction of days whose denominator is at most this
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +54,7 @@ class Clock:
                 f"{caller} needs a model whose time_unit is a unit such as 'day', and it is {self.unit!r}; set "
                 f"time_unit in the model, or give steps: During(start, stop)"
             )
-        step = Fraction(self.dt).limit_denominator(FINEST) * days
+        step = fraction(self.dt) * days
         if not step or abs(float(step / days) - self.dt) > 1e-9 * self.dt:
             raise InputError(f"{caller}: dt={self.dt:g} {self.unit} is no fraction of a day; give steps instead")
         return step
@@ -143,7 +141,7 @@ class During(When):
         told = f"During: {name}={getattr(self, name)!r}"
         step = clock.step_in_days(told)
         if self.days is not None:
-            ends = [Fraction(day).limit_denominator(FINEST) for day in self._days()]
+            ends = [fraction(day) for day in self._days()]
         else:
             ends = [Fraction(clock.day_of(told, date)) for date in self._dates()]
         steps = [math.ceil(end / step) for end in ends]
@@ -242,7 +240,7 @@ class Weekly(When):
         spans: list[tuple[int, int]] = []
         for day in sorted({(_weekday(day) - first) % 7 for day in self.days}):
             begin, end = (0.0, 24.0) if self.hours is None else self.hours
-            hours = [Fraction(hour).limit_denominator(FINEST) / 24 for hour in (begin, end + 24 * (end < begin))]
+            hours = [fraction(hour) / 24 for hour in (begin, end + 24 * (end < begin))]
             low, high = (math.ceil((day + hour) * parts) for hour in hours)
             spans += [(low, min(high, 7 * parts))] + ([(0, high - 7 * parts)] if high > 7 * parts else [])
         apart = math.gcd(length, 7 * parts)  # steps begin at all multiples of it, some in later weeks

@@ -123,6 +123,11 @@ class Rng:
         parts = scope if isinstance(scope, tuple) else (scope,)
         return self._derive(path="/".join([self._path, *[str(part) for part in parts]]))
 
+    @property
+    def dt(self) -> float:
+        """Length of a step in the model's unit of time, for `init`, which has no `now.time`."""
+        return self._dt
+
     def on(self, axis: str, num: int | None = None, *, ids: Tensor | None = None) -> "Rng":
         """The same streams for another axis: ``rng.on("sheep")``, ``rng.on("edges", graph.num_edges)``.
 

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from types import CodeType, FunctionType
 from typing import Any, NotRequired, TypedDict
 
@@ -102,7 +103,7 @@ def describe(value: Any) -> str:
         return f"{{{', '.join(f'{name}: {describe(v)}' for name, v in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(describe, value))}]"
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | int | float | str | Fraction):
         return repr(value)
     return f"{type(value).__module__}.{type(value).__qualname__}"  # its content cannot be compared
 

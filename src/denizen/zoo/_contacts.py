@@ -57,6 +57,12 @@ def check_schedules(contacts: Graph | Layers | Mixing, dt: float) -> None:
         )
 
 
+def check_days(model: str, dt: float) -> None:
+    """Raise `InputError` for a step that is neither a part of a day, such as 1/4, nor whole days."""
+    if min(abs(dt - round(dt)), abs(1 / dt - round(1 / dt))) > 1e-9 * max(dt, 1 / dt):
+        raise InputError(f"{model}: dt={dt:g}, expected a part of a day, such as 1/2, 1/4 or 1/24, or whole days")
+
+
 def check_whole(model: str, dt: float, why: str) -> None:
     """Raise `InputError` for every length of a step but 1.
 
