@@ -1,6 +1,8 @@
 """Structures that agents live on: contact graphs, layers of them, their generators, and grids of cells."""
 
 from denizen.space import generators as generators
+from denizen.space._between import pairing as pairing
+from denizen.space._between import sum_by as sum_by
 from denizen.space._edges import EdgeList as EdgeList
 from denizen.space._graph import Graph as Graph
 from denizen.space._grid import Grid as Grid

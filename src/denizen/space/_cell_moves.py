@@ -150,7 +150,10 @@ class CellMoves(AgentsInCells):
         Returns:
             int64 `[agents]`, for `settle`.
         """
-        place, near = self._seen("random_neighbour", cell, rng), self.neighbour_cells(cell)
+        place = self._seen("random_neighbour", cell, rng)
+        if where is None and self.torus and self.neighbours == "moore":
+            return self._step_aside(place, rng.integers("neighbour", 0, 1 << _WORD))
+        near = self.neighbour_cells(cell)
         score = (near >= 0).to(torch.int32) if where is None else self._hit(where, near)
         best = _drawn(score, near, rng.integers("neighbour", 0, 1 << _WORD))
         return torch.where(score.amax(-1) > 0, best, place)
@@ -217,6 +220,18 @@ class CellMoves(AgentsInCells):
         return torch.where(score.amax(-1) > 0, best, NO_CELL)
 
     # --- plumbing -----------------------------------------------------------------------------------------------------
+
+    def _step_aside(self, place: Tensor, word: Tensor) -> Tensor:
+        """The neighbour that a word draws, where all are there: what `_drawn` draws, without looking at every one."""
+        side = 2 * self.radius + 1
+        number = (word * len(self.offsets)) >> _WORD
+        number = number + (number >= len(self.offsets) // 2)  # over the cell itself, in the middle
+        steps: list[Tensor] = []
+        for _ in self.shape:
+            steps.append(number % side - self.radius)
+            number = torch.div(number, side, rounding_mode="floor")
+        moved = self.cell(*[at + by for at, by in zip(self.coordinates(place), reversed(steps), strict=True)])
+        return torch.where(place >= 0, moved, place)
 
     def _hit(self, where: Tensor, cell: Tensor) -> Tensor:
         return (self.at(where, cell) != 0).to(torch.int32)

@@ -1,0 +1,114 @@
+"""Between two kinds of agents: sums over those who belong to each of the other kind, and pairs drawn by lot.
+
+Nothing here depends on the order in which agents lie: sums are exact, lots are keyed by identity.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen._arguments import whole
+from denizen.errors import ModelError
+from denizen.rng import Rng
+from denizen.space._exact import exact
+
+_MOST_GROUPS = 2**31 - 1  # above 32 bits of lot, in an int64 without its sign
+
+
+def sum_by(group: Tensor, values: Tensor, num_groups: int, *, max: float | None = None) -> Tensor:
+    """Sum of a value over the agents of each group: the wages that each firm pays, the sheep in each cell.
+
+    Whole numbers are summed as such, real ones in fixed point: the same bits in any order. ``table[group]``, where
+    everybody has a group, or `denizen.space.Grid.at` leads back from groups to agents.
+
+    Args:
+        group: whole numbers `[agents]`, 0 … num_groups - 1, such as each household's firm; -1 for who belongs to none.
+        values: `[agents]`: a mask, whole or real numbers.
+        num_groups: number of groups, such as places on the axis of firms.
+        max: largest |value| that can occur, for real numbers; a larger one makes the result NaN. None looks.
+
+    Returns:
+        `[groups]`: int64, or float32 for real numbers. A group that does not exist makes all of it -2**31, or NaN.
+    """
+    num_groups = whole("sum_by", "num_groups", num_groups, 1, _MOST_GROUPS)
+    _same_size("sum_by", group, values)
+    beyond = (group >= num_groups) | (group < -1)
+    place = torch.where((group < 0) | beyond, num_groups, group).to(torch.int64)
+    real = values.dtype.is_floating_point
+    wide = exact("sum_by", values, values.shape[0], max) if real else values.to(torch.int64)
+    table = torch.zeros(num_groups + 1, dtype=wide.dtype, device=wide.device)
+    total = table.scatter_add(0, place, wide)[:num_groups]
+    total = torch.where(beyond.any(), torch.nan if real else -(2**31), total)
+    return total.to(torch.float32) if real else total
+
+
+def pairing(rng: Rng, name: str, **groups: Tensor) -> tuple[Tensor, Tensor]:
+    """Pair two kinds of agents one to one within groups, by lot: each wolf with at most one sheep of its cell.
+
+    In every group as many pairs are made as there can be, and each way of making them has the same probability.
+    Everybody draws a number, keyed by identity, and both kinds line up by it::
+
+        sheep_of, wolf_of = pairing(rng, "hunt", wolves=where_wolves, sheep=where_sheep)
+        hunted = (wolf_of >= 0).to(torch.int8)
+
+    Args:
+        rng: of the step.
+        name: of the streams, one on each axis.
+        groups: for each of the two kinds, by the name of its axis, whole numbers `[agents]` below 2**31 - 1: the group
+            of each, such as a cell; -1 for who takes no part: the dead, who is not hungry.
+
+    Returns:
+        For each kind, in the order given, int64 `[agents]`: the place of the partner, -1 for nobody.
+
+    Raises:
+        ModelError: not two kinds, or a group for each is missing.
+    """
+    if len(groups) != 2:
+        raise ModelError(
+            f"pairing: got {len(groups)} kinds ({', '.join(groups)}), expected two, by their axes: "
+            f"pairing(rng, name, wolves=their_cells, sheep=their_cells)"
+        )
+    (first, order), (second, other_order) = (_line_up(rng, name, axis, group) for axis, group in groups.items())
+    num, num_other = first.shape[0], second.shape[0]
+    if num == 0 or num_other == 0:
+        nobody = [torch.full((n,), -1, device=first.device) for n in (num, num_other)]
+        return nobody[0], nobody[1]
+    rank = torch.arange(num, device=first.device) - torch.searchsorted(first, first)
+    place = torch.searchsorted(second, first) + rank
+    met = (place < num_other) & (first < _MOST_GROUPS)
+    place = place.clamp(max=num_other - 1)
+    met = met & (second[place] == first)
+    partner = torch.where(met, other_order[place], -1)
+    found = torch.empty_like(order).scatter(0, order, partner)
+    back = torch.full((num_other + 1,), -1, device=first.device)
+    back = back.scatter(0, torch.where(met, partner, num_other), order)[:num_other]
+    return found, back
+
+
+def _line_up(rng: Rng, name: str, axis: str, group: Any) -> tuple[Tensor, Tensor]:
+    """(groups in ascending order, place of each agent in it), within a group by lot."""
+    if not isinstance(group, Tensor) or group.dim() != 1 or group.dtype.is_floating_point:
+        got = f"{group.dtype} {tuple(group.shape)}" if isinstance(group, Tensor) else type(group).__name__
+        raise ModelError(f"pairing: {axis} is {got}, expected whole numbers (agents,), the group of each or -1")
+    kind = rng.on(axis, None if axis in rng._axes else group.shape[0])
+    if group.shape[0] != kind._num:
+        raise ModelError(f"pairing: {axis} has {group.shape[0]} entries, expected {kind._num}, one for each of {axis}")
+    key = (torch.where(group >= 0, group, _MOST_GROUPS).to(torch.int64) << 32) | kind._words(name)
+    if kind._ids is None:
+        order = torch.argsort(key, stable=True)
+    else:  # lots may be equal: identities decide, and not places
+        by_id = torch.argsort(kind._ids, stable=True)
+        order = by_id[torch.argsort(key[by_id], stable=True)]
+    return key[order] >> 32, order
+
+
+def _same_size(caller: str, group: Any, values: Any) -> None:
+    for what, tensor in (("group", group), ("values", values)):
+        if not isinstance(tensor, Tensor) or tensor.dim() != 1:
+            got = f"shape {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else f"type {type(tensor).__name__}"
+            raise ModelError(f"{caller}: {what} has {got}, expected numbers (agents,), one for each agent")
+    if group.dtype.is_floating_point:
+        raise ModelError(f"{caller}: group is {group.dtype}, expected whole numbers, the group of each agent or -1")
+    if group.shape != values.shape:
+        raise ModelError(f"{caller}: values has {values.shape[0]} entries, expected {group.shape[0]}, as group has")
