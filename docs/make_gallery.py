@@ -26,7 +26,10 @@ from denizen.zoo import ModelEntry, WorldEntry, entries
 
 HERE = Path(__file__).parent / "gallery"
 PEOPLE, REPLICATES = 5_000, 16
-SHOWN = {"covid": ("daily_infected", "daily_deaths")}  # of a model whose series differ much in size
+SHOWN = {  # of a model whose series differ much in size
+    "covid": ("daily_infected", "daily_deaths"),
+    "wolf_sheep": ("sheep", "wolves", "grass"),
+}
 MOMENTS = {
     "acrobot": (0, 20, 40),
     "asterix": (6, 12, 18),
@@ -48,16 +51,16 @@ def of_model(name: str, entry: ModelEntry) -> Image.Image:
     run = dz.simulate(entry.build(*given), entry.steps, replicates=REPLICATES, device="cpu", compile=False)
     drawn = figure(SIZE[0] / 100, SIZE[1] / 100)
     axis, ends = drawn.subplots(), []
-    days = range(1, entry.steps + 1)
+    steps = range(1, entry.steps + 1)
     for number, series in enumerate(SHOWN.get(name, tuple(s for s in run.series_names if s != "cases"))):
         values, shade = run[series].double(), colour(number)
         middle = values.quantile(0.5, dim=0)
         low, high = (values.quantile(share, dim=0) for share in BANDS[0][:2])
-        axis.fill_between(days, low, high, color=shade, alpha=BANDS[0][2], linewidth=0)
-        axis.plot(days, middle, color=shade)
+        axis.fill_between(steps, low, high, color=shade, alpha=BANDS[0][2], linewidth=0)
+        axis.plot(steps, middle, color=shade)
         ends.append((series, float(middle[-1]), shade))
     plain_axis(axis)
-    titled(axis, "", "day", "people")
+    titled(axis, "", entry.model.time_unit, "people" if given else "number")
     name_ends(axis, ends)
     file = io.BytesIO()
     drawn.savefig(file, format="png", dpi=100)
