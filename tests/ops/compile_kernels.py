@@ -31,7 +31,7 @@ from denizen.nn.kernels import (
     _rows,
     _two_layers,
 )
-from denizen.ops import _appending, _attribution, _codes, _draws, _moves, _neighbours, _tables
+from denizen.ops import _appending, _attribution, _codes, _couples, _draws, _moves, _neighbours, _tables
 from denizen.space import Graph
 from denizen.space.generators import erdos_renyi
 
@@ -63,7 +63,7 @@ def pretend() -> None:
 
     JITFunction.run = compile_only
     others = (_adam, _conv_encoder, _mlp, _rows, _two_layers)
-    for module in (_appending, _attribution, _codes, _draws, _moves, _neighbours, _tables, *others):
+    for module in (_appending, _attribution, _codes, _couples, _draws, _moves, _neighbours, _tables, *others):
         module.variant = lambda device: "triton"
 
 
@@ -150,6 +150,14 @@ def tables() -> None:
     for bins in (5, 2000):
         ops.histogram(codes, None, 1, bins)
         ops.histogram(codes, group, 3, bins)
+
+
+def couples() -> None:
+    """Pairs within pools and across sides, with ids and without."""
+    pool, word = torch.zeros(2, 3000, dtype=torch.int32), torch.zeros(2, 3000, dtype=torch.int64)
+    for ids in (word.new_empty(0), word[:1], word):
+        for sides in (False, True):
+            ops.couples(pool, word, ids, 2, sides)
 
 
 def moves() -> None:
@@ -297,6 +305,6 @@ def messages() -> None:
 if __name__ == "__main__":
     pretend()
     ahead()
-    for part in (draws, sums, events, tables, moves, rows, layers, convolutions, few_rows, laps, messages):
+    for part in (draws, sums, events, tables, couples, moves, rows, layers, convolutions, few_rows, laps, messages):
         part()
     print(json.dumps(sorted(compiled)))

@@ -25,7 +25,7 @@ FEW = (
     " or weights_of_a_hub or first_flagged or backward_sums or adam or values_and_gradients and (tanh or shape1)"
     " or against_a_matrix and 3-True or convolutions and shape1 or several_layers and shape0"
     " or of_a_linear or two_layers or packed or way_changes_no_bit or ties or in_groups and 2"
-    " or moved_rows and shape1 and (float32 or bool)"
+    " or moved_rows and shape1 and (float32 or bool) or in_couples and 64-4-False"
     " or pairs_of_causes and 40-True-3 or appended and 4-3"
 )
 ALL = "not large_number and not threads and not hub and not number_of and not repeats"
@@ -39,7 +39,18 @@ def interpret(expression: str, examples: int) -> None:
         examples: of a property.
     """
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:logging", "--color=no"]
-    of_ops = ["attribution", "philox", "packed", "moves", "pairs", "edges", "gradients", "worlds", "properties"]
+    of_ops = [
+        "attribution",
+        "couples",
+        "philox",
+        "packed",
+        "moves",
+        "pairs",
+        "edges",
+        "gradients",
+        "worlds",
+        "properties",
+    ]
     files = [*(HERE / f"test_{name}.py" for name in of_ops), HERE.parent / "nn/kernels", HERE / "test_interpreter.py"]
     command += ["-o", "addopts=", "-m", "not cuda", "-k", f"({expression}) or every_kernel"]
     # NumPy warns where lanes that are masked out compute inf * 0.

@@ -49,6 +49,10 @@ def couples(pool: Tensor, word: Tensor, ids: Tensor, num_pools: int, sides: bool
         from denizen.ops import _cpu_couples
 
         return _cpu_couples.couples(pool, word, ids, num_pools, sides)
+    if variant(pool.device) == "triton":
+        from denizen.ops import _cuda_couples
+
+        return _cuda_couples.couples(pool, word, ids, num_pools, sides)
     return _couples(pool, word, ids, num_pools, sides)
 
 
