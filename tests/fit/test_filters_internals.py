@@ -163,7 +163,7 @@ def test_captured_steps_copy_the_rows_of_the_lost_alone(monkeypatch: pytest.Monk
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the simulated device is for machines without CUDA")
 @pytest.mark.parametrize("noise", [dz.fit.Poisson(), dz.fit.NegativeBinomial(10.0)])
 def test_a_count_has_no_mean_below_0(noise: dz.fit.Noise) -> None:
-    found = Density(noise, torch.device("cpu"))(torch.zeros(1), torch.tensor([[[-1.0], [0.0], [2.0]]], dtype=float))
+    found = Density(noise, torch.zeros(1))(torch.tensor([[[-1.0], [0.0], [2.0]]], dtype=float))
     assert found[0, :, 0].isnan().tolist() == [True, False, False]
 
 

@@ -34,23 +34,28 @@ STREAM = stream_number("filter/resample@sets")
 
 
 class Density:
-    """Log density of a noise on the device, for those that come with denizen; others are asked on the host."""
+    """Log density of values on the device, under the noises that come with denizen; others are asked on the host.
 
-    def __init__(self, noise: Noise, device: torch.device) -> None:
+    What does not depend on the mean is computed once: a filter asks at every observation.
+    """
+
+    def __init__(self, noise: Noise, values: Tensor) -> None:
         """Args:
         noise: its fields are numbers, or arrays `[S, 1, G or 1]`.
-        device: of the means.
+        values: float64 `[G]`, on the device of the means.
         """
-        self._noise = noise
+        self._noise, self._values = noise, values
         self._density = DENSITIES.get(type(noise))
-        fields = [getattr(noise, field.name) for field in dataclasses.fields(noise)] if self._density else []  # type: ignore[arg-type]  # pyrefly: ignore
-        self._numbers = [_there(field, device) for field in fields]
-
-    def __call__(self, values: Tensor, mean: Tensor) -> Tensor:
-        """Float64 `[S, R, G]` of values `[G]` and means `[S, R, G]`."""
         if self._density is not None:
-            return self._density(values, mean, *self._numbers)
-        found = self._noise.log_prob(values.cpu().numpy(), mean.cpu().numpy())
+            fields = [getattr(noise, field.name) for field in dataclasses.fields(noise)]  # type: ignore[arg-type]  # pyrefly: ignore
+            numbers = [_there(field, values.device) for field in fields]
+            self._numbers = [values, *numbers, CONSTANTS[type(noise)](values, *numbers)]
+
+    def __call__(self, mean: Tensor) -> Tensor:
+        """Float64 `[S, R, G]` of means `[S, R, G]`."""
+        if self._density is not None:
+            return self._density(mean, *self._numbers)
+        found = self._noise.log_prob(self._values.cpu().numpy(), mean.cpu().numpy())
         return torch.as_tensor(found, dtype=torch.float64, device=mean.device)
 
 
@@ -60,28 +65,32 @@ def _there(number: Any, device: torch.device) -> Tensor:
     return torch.full((), number, dtype=torch.float64, device=device)
 
 
-def _poisson(values: Tensor, mean: Tensor) -> Tensor:
-    return _counted(mean, torch.xlogy(values, mean) - mean - torch.lgamma(values + 1))
+def _poisson(mean: Tensor, values: Tensor, ways: Tensor) -> Tensor:
+    return _counted(mean, torch.xlogy(values, mean) - mean + ways)
 
 
-def _negative_binomial(values: Tensor, mean: Tensor, size: Tensor) -> Tensor:
-    ways = torch.lgamma(values + size) - torch.lgamma(size) - torch.lgamma(values + 1)
+def _negative_binomial(mean: Tensor, values: Tensor, size: Tensor, ways: Tensor) -> Tensor:
     return _counted(mean, ways - size * torch.log1p(mean / size) + torch.xlogy(values, mean / (size + mean)))
 
 
 def _counted(mean: Tensor, log_prob: Tensor) -> Tensor:
     """NaN below 0: no count has such a mean, also where the formula gives a number."""
-    return torch.where(mean < 0, math.nan, log_prob)
+    return log_prob.masked_fill(mean < 0, math.nan)
 
 
-def _normal(values: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-    return -0.5 * ((values - mean) / sd) ** 2 - sd.log() - 0.5 * math.log(2 * math.pi)
+def _normal(mean: Tensor, values: Tensor, sd: Tensor, constant: Tensor) -> Tensor:
+    return constant - 0.5 * ((values - mean) / sd) ** 2
 
 
 DENSITIES: dict[type, Callable[..., Tensor]] = {
     Poisson: _poisson,
     NegativeBinomial: _negative_binomial,
     Normal: _normal,
+}
+CONSTANTS: dict[type, Callable[..., Tensor]] = {
+    Poisson: lambda values: -torch.lgamma(values + 1),
+    NegativeBinomial: lambda values, size: torch.lgamma(values + size) - torch.lgamma(size) - torch.lgamma(values + 1),
+    Normal: lambda values, sd: -sd.log() - 0.5 * math.log(2 * math.pi),
 }
 
 
@@ -95,8 +104,7 @@ class Observation:
         begin: first step that counts, from 0.
         share: float64 `[S or 1, steps, G]`: what each step from `begin` on adds to the mean.
         seen: int64: entries of the value that were observed; None for none.
-        values: float64, those entries.
-        density: of them.
+        density: of those entries.
     """
 
     name: str
@@ -104,7 +112,6 @@ class Observation:
     begin: int
     share: Tensor
     seen: Tensor | None
-    values: Tensor
     density: Density
 
     @classmethod
@@ -128,8 +135,7 @@ class Observation:
             begin,
             torch.as_tensor(shares[:, begin:], device=device),
             torch.as_tensor(seen, device=device) if len(seen) else None,
-            torch.as_tensor(values[seen], device=device),
-            Density(_noise_of(target.noise, len(shares), seen), device),
+            Density(_noise_of(target.noise, len(shares), seen), torch.as_tensor(values[seen], device=device)),
         )
 
 
@@ -195,8 +201,8 @@ class Weigher:
             name: torch.zeros(sets * particles, steps, math.prod(shape), **wide) for name, shape in shapes.items()
         }
         rows = torch.arange(sets * particles, device=device).reshape(sets, particles)
-        self._own, self._offset = rows, rows[:, :1]
-        self.first = rows - self._offset
+        self._offset = rows[:, :1]
+        self.first = self._slots = rows - self._offset
         self._keys = torch.stack([torch.full((sets,), seed, device=device), worlds + rows[:, 0]], dim=1)
         self.effective: list[Tensor] = []
         self.extinct: list[Tensor] = []
@@ -222,7 +228,7 @@ class Weigher:
         here = self._observations.get(step, ())
         means = [self._mean(one, step) for one in here]
         parts = [
-            one.density(one.values, mean.index_select(2, one.seen)).sum(2)
+            one.density(mean.index_select(2, one.seen)).sum(2)
             for one, mean in zip(here, means, strict=True)
             if one.seen is not None
         ]
@@ -241,15 +247,15 @@ class Weigher:
     def _weigh(self, log_prob: Tensor) -> None:
         none = ~(log_prob < math.inf)
         self.invalid |= none.any(1)
-        log_prob = torch.where(none, -math.inf, log_prob)
+        log_prob = log_prob.masked_fill(none, -math.inf)
         self.extinct.append((log_prob == -math.inf).sum(1))
         weighed = self.log_weights + log_prob
         total = torch.logsumexp(weighed, 1)
         self.log_likelihood = self.log_likelihood + total
         lost = (total == -math.inf)[:, None]  # nobody can give it: all go on alike, so that no NaN spreads
         self.log_weights = torch.where(lost, self.log_weights, weighed - total[:, None])
-        effective = torch.exp(-torch.logsumexp(2 * self.log_weights, 1))
-        self.effective.append(torch.where(lost[:, 0], 0.0, effective))
+        effective = self.log_weights.exp().square().sum(1).reciprocal()
+        self.effective.append(effective.masked_fill(lost[:, 0], 0.0))
 
     def _draw(self, step: int) -> Tensor | None:
         """Rows to go on from; sets with enough effective particles keep theirs."""
@@ -259,11 +265,11 @@ class Weigher:
         units = (self.log_weights.exp() * UNITS).round().to(torch.int64).cumsum(1)
         words = ops.draw_words(needed.new_empty(0, dtype=torch.int64), 1, self._keys, self._steps(step), STREAM)
         unit = (words.to(torch.float64) + 0.5) * 2.0**-32
-        slots = self._own - self._offset
+        slots = self._slots
         aims = ((slots + unit) * (units[:, -1:].to(torch.float64) / self._particles)).to(torch.int64)
         found = torch.searchsorted(units, aims, right=True).clamp(max=self._particles - 1)
         picked = torch.where(needed[:, None], placed(found, slots), slots)
-        self.log_weights = torch.where(needed[:, None], -math.log(self._particles), self.log_weights)
+        self.log_weights = self.log_weights.masked_fill(needed[:, None], -math.log(self._particles))
         self.first = self.first.gather(1, picked)
         rows = (picked + self._offset).reshape(-1)
         for kept in self.series.values():

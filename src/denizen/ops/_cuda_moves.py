@@ -11,10 +11,12 @@ def _move_rows_kernel(buffer, rows, num, entries, by_row, by_entry, ROWS: tl.con
     row = (tl.program_id(0) // blocks).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     entry = (tl.program_id(0) % blocks).to(tl.int64) * ENTRIES + tl.arange(0, ENTRIES)
     origin = tl.load(rows + row, mask=row < num, other=0)
-    moves = ((row < num) & (origin != row))[:, None] & (entry < entries)[None, :]
-    place = entry[None, :] * by_entry
-    value = tl.load(buffer + origin[:, None] * by_row + place, mask=moves)
-    tl.store(buffer + row[:, None] * by_row + place, value, mask=moves)
+    moves = (row < num) & (origin != row)
+    if tl.sum(moves.to(tl.int32), 0) > 0:  # most often nothing moves
+        here = moves[:, None] & (entry < entries)[None, :]
+        place = entry[None, :] * by_entry
+        value = tl.load(buffer + origin[:, None] * by_row + place, mask=here)
+        tl.store(buffer + row[:, None] * by_row + place, value, mask=here)
 
 
 def move_rows(buffer: torch.Tensor, rows: torch.Tensor) -> None:
