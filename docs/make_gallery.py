@@ -34,8 +34,12 @@ MOMENTS = {
     "acrobot": (0, 20, 40),
     "asterix": (6, 12, 18),
     "foraging": (0, 30, 60),
+    "forest_fire": (1, 80, 300),
+    "life": (5, 50, 300),
     "mountaincar": (0, 15, 30),
     "pendulum": (0, 12, 24),
+    "traffic": (1, 20, 100),
+    "voter": (3, 30, 200),
 }
 FIRST_STEPS = (0, 4, 8)  # of other worlds: a life without a skill is short
 SIZE = (480, 240)  # pixels of a picture

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-import denizen as dz
 from denizen.errors import InputError, ModelError
 from denizen.space import Grid
 
@@ -19,22 +18,13 @@ EVERY = pytest.mark.parametrize("grid", GRIDS, ids=repr)
 PLANES = pytest.mark.parametrize("grid", [g for g in GRIDS if g.shape in ((6, 7), (5, 8))], ids=repr)
 
 
-def as_graph(grid):
-    """The graph of a grid's neighbourhoods, edge by edge."""
-    cell = torch.arange(grid.num_cells)
-    source = grid.neighbour_cells(cell)
-    target = cell[:, None].expand(source.shape)
-    there = source >= 0
-    return dz.Graph.from_edges(source[there], target[there], grid.num_cells)
-
-
 def drawn(grid, seed=0):
     return torch.randn(grid.num_cells, generator=torch.Generator().manual_seed(seed))
 
 
 @EVERY
 def test_sums_have_the_bits_of_the_graph(grid):
-    graph, values = as_graph(grid), drawn(grid)
+    graph, values = grid.graph(), drawn(grid)
     mask = (values > 0).to(torch.int8)
     some = (drawn(grid, 1) > 0).to(torch.int8)
     counts = (values * 1e9).to(torch.int32)
@@ -57,6 +47,14 @@ def test_sums_have_the_bits_of_the_graph(grid):
         assert torch.equal(grid.max(given, where=some, empty=3), graph.max(given, where=some, empty=3))
         assert torch.equal(grid.any(given, where=some), graph.any(given, where=some))
     assert grid.num_neighbours == int(graph.in_degree.max()) or not grid.torus
+
+
+def test_the_graph_has_the_edges_of_the_neighbourhood():
+    graph = Grid((2, 3), torus=False, neighbours="von_neumann").graph()
+    edges = {tuple(edge) for edge in torch.stack(graph.edges()).T.tolist()}
+    assert edges == {
+        (a, b) for x, y in ((0, 1), (1, 2), (3, 4), (4, 5), (0, 3), (1, 4), (2, 5)) for a, b in ((x, y), (y, x))
+    }
 
 
 def test_a_large_radius():
@@ -127,7 +125,7 @@ def test_a_point_spreads_with_the_variance_of_theory(neighbours, growth):
 
 @PLANES
 def test_slopes_are_those_of_the_graph_and_of_differences(grid):
-    graph, values = as_graph(grid), drawn(grid).requires_grad_()
+    graph, values = grid.graph(), drawn(grid).requires_grad_()
     pull = drawn(grid, 2)
     for options in ({}, {"max": 8.0}):
         ours = torch.autograd.grad(grid.sum(values, **options) @ pull, values)[0]

@@ -148,3 +148,12 @@ def test_contacts_of_other_packages_are_told_how(build):
     with pytest.raises(InputError, match=r"contacts is list, expected a dz.Graph, .*an edge list .*population$"):
         build([[0, 1], [1, 2]])
     assert build(dz.Graph.from_networkx(line)).num_agents == 4
+
+
+@BUILDERS
+def test_the_cells_of_a_grid_as_agents(build):
+    """The same epidemic as on the graph of the same neighbours."""
+    grid = dz.space.Grid((12, 15), torus=False, radius=2)
+    on_grid, on_graph = (dz.simulate(build(contacts), 25, replicates=2) for contacts in (grid, grid.graph()))
+    assert int(on_grid["cases"].sum()) > 0
+    assert torch.equal(on_grid["cases"], on_graph["cases"])

@@ -15,9 +15,12 @@ from denizen.errors import InputError, ModelError, nearest
 from denizen.model._param import Param, param, short
 from denizen.model._state import State
 from denizen.rng import Events, Rng
-from denizen.space import Graph, Layers, Mixing, Structure
+from denizen.space import Graph, Grid, Layers, Mixing, Structure
 
 SERIES_FORMS = "(now) or (before, now), or (events) for what rng.record noted"
+
+
+_CONTACTS = (Graph, Layers, Mixing, Grid)
 
 
 def series_takes(function: Callable[..., Any], skip: int = 0) -> tuple[str, ...] | None:
@@ -132,7 +135,7 @@ class Model:
 
         for name in self._graph_names:
             given = getattr(self, name)
-            if not isinstance(given, Graph | Layers | Mixing):
+            if not isinstance(given, _CONTACTS):
                 raise InputError(
                     f"{type(self).__name__}.{name} is {type(given).__name__} {_brief(given)}, expected a dz.Graph; "
                     f"build one with Graph.from_edges, from_file, from_scipy or from_networkx"
@@ -159,8 +162,13 @@ class Model:
 
     @property
     def num_agents(self) -> int:
-        """Number of agents: that of the first graph or structure among the fields, unless a subclass says otherwise."""
-        for value in self._held().values():
+        """Number of agents: that of the first graph or structure among the fields, unless a subclass says otherwise.
+
+        Of a grid where a field takes graphs as well, the cells are the agents.
+        """
+        for name, value in self._held().items():
+            if isinstance(value, Grid) and name in self._graph_names:
+                return value.num_cells
             if isinstance(value, Graph | Layers | Structure) and hasattr(value, "num_agents"):
                 return value.num_agents
         raise ModelError(
@@ -241,11 +249,13 @@ def _refuse(model: Model, name: str, value: Any) -> None:
 
 
 def _of_graphs(annotation: Any) -> bool:
-    """Whether a field's annotation, perhaps a string, allows graphs and layers only."""
+    """Whether a field's annotation, perhaps a string, allows contacts only; a grid alone may be where agents are."""
     if isinstance(annotation, str):
-        return all(part.strip().rpartition(".")[2] in ("Graph", "Layers", "Mixing") for part in annotation.split("|"))
-    parts = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
-    return all(part in (Graph, Layers, Mixing) for part in parts)
+        names = {part.strip().rpartition(".")[2] for part in annotation.split("|")}
+    else:
+        parts = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
+        names = {part.__name__ if part in _CONTACTS else "" for part in parts}
+    return names <= {kind.__name__ for kind in _CONTACTS} and names != {"Grid"}
 
 
 def _brief(value: Any) -> str:

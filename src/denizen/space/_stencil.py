@@ -18,8 +18,10 @@ from torch.nn.functional import pad
 from denizen._arguments import number
 from denizen.errors import ModelError
 from denizen.ops import FRACTION_BITS
-from denizen.space._graph import fraction_bits
+from denizen.rng import Rng
+from denizen.space._graph import Graph, fraction_bits
 from denizen.space._lattice import Lattice, Offset
+from denizen.space._origin import Origin
 
 _MOST_IN_INT16 = 258  # values of an int8 whose sum fits
 _MOST_WITH_ALARM = 10  # binary digits of a number of neighbours for which the alarm leaves FRACTION_BITS as they are
@@ -175,6 +177,21 @@ class Stencils(Lattice):
         whole = torch.where(wanted.abs() <= most.abs(), wanted, most)
         passed = _sloped(whole, amount * share, lambda: amount * share)
         return (amount - degree * passed + self._around(passed, torch.add, 0)) * unit
+
+    def graph(self) -> Graph:
+        """The graph of the same neighbours, for what only graphs can do: 8 bytes an edge and more, on the CPU."""
+        cell = torch.arange(self.num_cells)
+        source = self.neighbour_cells(cell)
+        there = source >= 0
+        return Graph.from_edges(source[there], cell[:, None].expand(source.shape)[there], self.num_cells)
+
+    def attribute(self, rng: Rng, name: str, happened: Tensor, values: Tensor, *, step: Tensor | None = None) -> Origin:
+        """Refused: a grid keeps no list of neighbours to draw one from.
+
+        Raises:
+            ModelError: always; says to take the graph of the grid.
+        """
+        raise ModelError("Grid.attribute: a grid cannot tell which neighbour it was; give the model grid.graph()")
 
     # --- inside -------------------------------------------------------------------------------------------------------
 

@@ -6,13 +6,13 @@ from torch import Tensor
 
 from denizen.errors import InputError
 from denizen.population import Population
-from denizen.space import EdgeList, Graph, Layers, Mixing
+from denizen.space import EdgeList, Graph, Grid, Layers, Mixing
 
 # Classes of other packages: how each becomes a graph.
 MADE_BY = {"networkx": "dz.Graph.from_networkx(contacts)", "scipy": "dz.Graph.from_scipy(contacts)"}
 
 
-def bound(model: str, contacts: Any, network: str, symmetrize: bool) -> Graph | Layers | Mixing:
+def bound(model: str, contacts: Any, network: str, symmetrize: bool) -> Graph | Layers | Mixing | Grid:
     """Contacts as a graph. Those of a population are one of its networks.
 
     Raises:
@@ -23,13 +23,13 @@ def bound(model: str, contacts: Any, network: str, symmetrize: bool) -> Graph | 
         return Graph.from_edges(source, target, contacts.size, weight=weight)
     if isinstance(contacts, EdgeList):
         return Graph.from_edges(contacts)
-    if isinstance(contacts, Graph | Layers | Mixing):
+    if isinstance(contacts, Graph | Layers | Mixing | Grid):
         return contacts
     package, kind = type(contacts).__module__.partition(".")[0], type(contacts).__name__
     made = MADE_BY.get(package)
     what, instead = (f"{package}.{kind}", f"; write {made}") if made else (kind, "")
     raise InputError(
-        f"{model}: contacts is {what}, expected a dz.Graph, Layers, Mixing, an edge list of the generators or a "
+        f"{model}: contacts is {what}, expected a dz.Graph, Layers, Mixing, Grid, an edge list of the generators or a "
         f"population{instead}"
     )
 
@@ -45,7 +45,7 @@ def check_duration(stage: str, days: Tensor, phases: int, dt: float) -> None:
         )
 
 
-def check_schedules(contacts: Graph | Layers | Mixing, dt: float) -> None:
+def check_schedules(contacts: Graph | Layers | Mixing | Grid, dt: float) -> None:
     """Raise `InputError` where layers have schedules, which count steps, and a step is no day."""
     strength = contacts.strength if isinstance(contacts, Layers) else {}
     scheduled = [name for name, factor in strength.items() if factor.dim()]

@@ -23,7 +23,7 @@ class SEIR(dz.Model):
 
     time_unit = "day"
 
-    contacts: dz.Graph | dz.space.Layers | dz.space.Mixing
+    contacts: dz.Graph | dz.space.Layers | dz.space.Mixing | dz.space.Grid
     infect_rate: Tensor = dz.param(0.05, low=0.0, unit="1/contact/day", about="hazard from one infectious contact")
     latent_days: Tensor = dz.param(5.0, low=0.01, unit="day", about="mean time from infection until infectious")
     infectious_days: Tensor = dz.param(7.0, low=0.01, unit="day", about="mean time from then until recovery")

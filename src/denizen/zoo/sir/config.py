@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from denizen.errors import InputError, nearest
 from denizen.model import whole
 from denizen.population import Population
-from denizen.space import EdgeList, Graph, Layers, Mixing
+from denizen.space import EdgeList, Graph, Grid, Layers, Mixing
 from denizen.zoo._contacts import bound
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ MAX_PHASES = 120
 
 
 def sir(
-    contacts: Graph | Layers | Mixing | EdgeList | Population,
+    contacts: Graph | Layers | Mixing | Grid | EdgeList | Population,
     *,
     network: str = "0",
     symmetrize: bool = False,
@@ -28,8 +28,8 @@ def sir(
     disease in particular: with 10 contacts an agent the first case infects 2.6 others.
 
     Args:
-        contacts: a graph, random `Mixing` by groups, several of them as `Layers`, an edge list (as the generators
-            make), or a population with a network.
+        contacts: a graph, random `Mixing` by groups, several of them as `Layers`, a grid whose cells are the agents,
+            an edge list (as the generators make), or a population with a network.
         network: which network of a population.
         symmetrize: add the opposite direction of every contact of a population's network.
         infectious_phases: 1 for a memoryless duration, days / dt for a fixed one, others between.
