@@ -9,8 +9,9 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from denizen import _units
 from denizen.app._settings import guess, read
-from denizen.errors import ConfigError, nearest
+from denizen.errors import ConfigError, InputError, nearest
 from denizen.model import Env, Model, Param
 from denizen.zoo import ModelEntry, WorldEntry
 
@@ -106,6 +107,12 @@ def value_of(entry: ModelEntry, key: str, text: Any, where: str) -> Any:
     if not isinstance(text, str):
         return text
     if key in parameters(entry):
+        spec = parameters(entry)[key]
+        if spec.unit and _units.unit_of(text):  # 0.3/week
+            try:
+                return float(spec.number(text, where.partition("=")[0]))
+            except InputError as error:
+                raise ConfigError(str(error)) from None
         return _numbers(text, where, _default(entry, key))
     argument = options(entry).get(key) or arguments_of(entry.model).get(key)
     return guess(text) if argument is None else option(text, where, argument)

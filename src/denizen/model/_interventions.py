@@ -168,7 +168,8 @@ class Course(Intervention):
 
     def bind(self, model: Any) -> Any:
         like = getattr(model, self.target)
-        values = [torch.as_tensor(value, dtype=like.dtype, device=like.device) for value in self.values]
+        read = [model.params[self.target].number(value, f"Course: values[{k}]") for k, value in enumerate(self.values)]
+        values = [torch.as_tensor(value, dtype=like.dtype, device=like.device) for value in read]
         return model.with_values({self.target: torch.stack(values)})
 
     def begin(self, model: Any) -> Any:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from denizen import _tree
 from denizen.errors import InputError, ModelError, nearest
-from denizen.model._param import Param, param, short
+from denizen.model._param import Param, check_units, param, short
 from denizen.model._state import State
 from denizen.rng import Events, Rng
 from denizen.space import Graph, Grid, Layers, Mixing, Structure
@@ -116,6 +116,7 @@ class Model:
         cls.__setattr__ = _refuse  # type: ignore[method-assign]  # says what to do, where a dataclass says "frozen"
         fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # made a dataclass on the line above
         cls.params = {f.name: f.metadata["param"] for f in fields if "param" in f.metadata}
+        check_units(cls.__name__, cls.params, cls.time_unit)
         cls.field_names = tuple(f.name for f in fields)
         cls._graph_names = tuple(f.name for f in fields if _of_graphs(f.type))
         found: dict[str, tuple[str, ...]] = {}

@@ -1,6 +1,8 @@
 """Parameters of models: bounds, unit, shape, and whether calibration may change them."""
 
 import dataclasses
+import re
+from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
@@ -8,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from denizen.errors import InputError
+from denizen import _units
+from denizen.errors import InputError, ModelError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +21,7 @@ class Param:
     Attributes:
         low: lower bound, inclusive, or None.
         high: upper bound, inclusive, or None.
-        unit: unit, for people.
+        unit: unit of the numbers; times in it are the model's `time_unit`.
         learnable: whether calibration may change the value.
         about: one sentence, for people.
         shape: shape of the default.
@@ -34,7 +37,13 @@ class Param:
     any_length: str
 
     def read(self, value: Any, where: str) -> Tensor:
-        """The value as a float32 tensor, shape and bounds checked; raises `InputError`."""
+        """The value as a float32 tensor, shape and bounds checked; raises `InputError`.
+
+        Args:
+            value: numbers, or a quantity, such as ``"0.3/week"`` or one of `pint`, which is converted to `unit`.
+            where: begins messages.
+        """
+        value = self.number(value, where)
         if isinstance(value, bool) or not isinstance(value, Real | list | tuple | np.ndarray | Tensor):
             raise InputError(f"{where} = {value!r}: expected a number, a list of numbers or a tensor")
         if isinstance(value, np.ndarray | Tensor) and "complex" in str(value.dtype):
@@ -50,6 +59,16 @@ class Param:
             raise InputError(f"{where} has shape {shape}, expected {wanted}")
         self.check(tensor, where)
         return tensor
+
+    def number(self, value: Any, where: str) -> Any:
+        """A quantity in the parameter's unit; whatever brings no unit as it is."""
+        if not _units.is_quantity(value):
+            return value
+        try:
+            return _units.number(value, self.unit)
+        except ValueError as error:
+            such = f", or a quantity to convert to {self.unit!r}" if _units.read(self.unit or "?") else ""
+            raise InputError(f"{where} = {str(value)!r}: {error}; expected a number{such}") from None
 
     def check(self, value: Tensor, where: str) -> None:
         """Raise `InputError` where a value is NaN, infinite or out of bounds (reads the value on the host)."""
@@ -85,6 +104,20 @@ class Param:
         return f"at most {self.high:g}" if self.high is not None else "any"
 
 
+def check_units(owner: str, params: Mapping[str, Param], time_unit: str) -> None:
+    """Raise `ModelError` where a parameter's unit has another unit of time than its model."""
+    own = _units.in_days(time_unit)
+    for name, spec in params.items() if own is not None else ():
+        for given in _units.times(spec.unit):
+            if _units.in_days(given) != own:
+                unit = re.sub(rf"\b{given}\b", time_unit, spec.unit)
+                raise ModelError(
+                    f"{owner}.{name}: unit={spec.unit!r}, and the model's time_unit is {time_unit!r}: a step takes its "
+                    f"numbers as they are; write unit={unit!r}, and values in other units as texts, such as "
+                    f"'2 {given}s' or '0.3/{given}', which are converted"
+                )
+
+
 def short(value: Tensor) -> str:
     """A tensor's values in a few characters."""
     return f"{value.item():g}" if value.numel() == 1 else str(value.flatten()[:8].tolist())
@@ -108,10 +141,12 @@ def param(
     """A parameter of a model: a float32 tensor, a number or a vector.
 
     Args:
-        default: number or sequence of numbers; fixes the shape.
+        default: number or sequence of numbers, which fixes the shape; or a quantity, such as ``"0.3/week"``.
         low: lower bound, inclusive; a value below it is an error.
         high: upper bound, inclusive.
-        unit: unit, for people.
+        unit: of the numbers, such as ``"1/contact/day"`` or ``"day"``. Times in it have to be the model's `time_unit`.
+            Values may be given as quantities in other units, and are converted to it. Words that are no unit, such as
+            ``"years of age"``, are for people alone.
         learnable: whether calibration may change it.
         about: one sentence for `denizen models`.
         any_length: for a vector that may be longer or shorter than the default: what it has one entry for.
@@ -121,6 +156,7 @@ def param(
             raise InputError(f"param: {name}={bound!r}, expected a number or None")
     if low is not None and high is not None and low > high:
         raise InputError(f"param: low={low!r} lies above high={high!r}")
+    default = Param(None, None, unit, learnable, about, (), "").number(default, "param: default")
     try:
         shape = tuple(tensor_of(default).shape)
     except (TypeError, ValueError, RuntimeError) as error:

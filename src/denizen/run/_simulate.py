@@ -263,6 +263,7 @@ def _values(params: Mapping[str, Any], model: Model, worlds: int, device: torch.
     for name, given in params.items():
         if name not in model.params:
             raise InputError(f"simulate: params has {name!r}; {nearest(name, model.params)}")
+        given = model.params[name].number(given, f"simulate: params[{name!r}]")
         try:
             value = torch.as_tensor(given, dtype=torch.float32, device=device)
         except (TypeError, ValueError, RuntimeError) as error:
