@@ -98,7 +98,7 @@ class Two(dz.Model):
         caught = well[:, None] * compete(rng, "catch", hazards, where=well)
         healed = now.ill * independent(rng, "heal", 0.2 * now.ill, where=now.ill)
         rng.record("caught", caught)
-        return now.replace(ill=now.ill + caught - healed, had=torch.maximum(now.had, caught))
+        return now.replace(ill=now.ill + caught - healed, had=now.had + caught * (1 - now.had))
 
     @dz.series
     def cases(self, events: dz.rng.Events) -> Tensor:

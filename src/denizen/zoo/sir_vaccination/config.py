@@ -1,0 +1,60 @@
+"""Where the model's numbers come from, and how it is bound to contacts."""
+
+from typing import TYPE_CHECKING, Any
+
+from denizen.errors import InputError, nearest
+from denizen.model import number, one_of, whole
+from denizen.population import Population
+from denizen.space import EdgeList, Graph, Layers, Mixing
+from denizen.zoo._contacts import bound
+
+if TYPE_CHECKING:
+    from .model import SIRVaccination
+
+
+def sir_vaccination(
+    contacts: Graph | Layers | Mixing | EdgeList | Population,
+    *,
+    network: str = "0",
+    symmetrize: bool = False,
+    kind: str = "leaky",
+    daily_share: float = 0.02,
+    first_day: float = 5.0,
+    waning_days: float = 0.0,
+    waning_phases: int = 1,
+    **params: Any,
+) -> "SIRVaccination":
+    """SIR with a vaccination campaign on a contact network.
+
+    The defaults are round numbers and stand for no disease or vaccine in particular.
+
+    Args:
+        contacts: a graph, several as `Layers`, a `Mixing`, an edge list, or a population with a network.
+        network: which network of a population.
+        symmetrize: add the opposite direction of every contact of a population's network.
+        kind: ``"leaky"`` or ``"all_or_nothing"``.
+        daily_share: doses a day as a share of all agents; 0 for no campaign.
+        first_day: day on which the campaign begins.
+        waning_days: mean time that protection lasts; 0 for ever.
+        waning_phases: shape of that time: 1 for a memoryless one.
+        **params: `infect_rate`, `infectious_days`, `seed_share`, `efficacy`, `coverage`.
+
+    Raises:
+        InputError: for an unknown parameter or a value that does not fit.
+    """
+    from .model import SIRVaccination
+
+    unknown = [name for name in params if name not in SIRVaccination.params]
+    if unknown:
+        raise InputError(
+            f"sir_vaccination: unknown parameter {unknown[0]!r}; {nearest(unknown[0], SIRVaccination.params)}"
+        )
+    return SIRVaccination(
+        bound("sir_vaccination", contacts, network, symmetrize),
+        kind=one_of("sir_vaccination", "kind", kind, ("leaky", "all_or_nothing")),
+        daily_share=number("sir_vaccination", "daily_share", daily_share, 0, 1),
+        first_day=number("sir_vaccination", "first_day", first_day, 0),
+        waning_days=number("sir_vaccination", "waning_days", waning_days, 0),
+        waning_phases=whole("sir_vaccination", "waning_phases", waning_phases, 1, 60),
+        **params,
+    )
