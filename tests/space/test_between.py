@@ -23,7 +23,7 @@ def pairs(wolves: Tensor, sheep: Tensor, seed: int = 0, ids: tuple[Tensor, Tenso
     rng = rng_for(seed)
     if ids is not None:
         rng._axes |= {axis: dz.rng.Known(one.numel(), one) for axis, one in zip(("wolves", "sheep"), ids, strict=True)}
-    return list(pairing(rng, "hunt", wolves=wolves, sheep=sheep))
+    return list(pairing(rng, "hunt", CELLS, wolves=wolves, sheep=sheep))
 
 
 @given(
@@ -53,7 +53,7 @@ def test_every_matching_is_as_likely() -> None:
 
 def test_the_order_of_places_changes_nothing_and_worlds_go_in_a_batch() -> None:
     gen = torch.Generator().manual_seed(0)
-    wolves, sheep = torch.randint(-1, 9, (40,), generator=gen), torch.randint(-1, 9, (70,), generator=gen)
+    wolves, sheep = torch.randint(-1, CELLS, (40,), generator=gen), torch.randint(-1, CELLS, (70,), generator=gen)
     ids = (torch.arange(40), torch.arange(70))
     found, _ = pairs(wolves, sheep, 5, ids)
     order = tuple(torch.randperm(len(one), generator=gen) for one in ids)
@@ -62,7 +62,7 @@ def test_the_order_of_places_changes_nothing_and_worlds_go_in_a_batch() -> None:
     assert torch.equal(found[order[0]], partner)
 
     def one(cells: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-        return pairing(rng_for(5), "hunt", wolves=cells, sheep=other)
+        return pairing(rng_for(5), "hunt", CELLS, wolves=cells, sheep=other)
 
     both = torch.vmap(one)(torch.stack([wolves, wolves.flip(0)]), torch.stack([sheep, sheep]))
     assert torch.equal(both[0][0], found)
@@ -98,9 +98,9 @@ def test_sums_by_group_are_exact_in_any_order() -> None:
 def test_wrong_uses() -> None:
     cells = torch.zeros(3, dtype=torch.int64)
     with pytest.raises(ModelError, match=r"got 1 kinds \(wolves\), expected two, by their axes"):
-        pairing(rng_for(), "hunt", wolves=cells)
+        pairing(rng_for(), "hunt", 4, wolves=cells)
     with pytest.raises(ModelError, match=r"pairing: sheep is torch.float32 \(3,\), expected whole numbers"):
-        pairing(rng_for(), "hunt", wolves=cells, sheep=cells.float())
+        pairing(rng_for(), "hunt", 4, wolves=cells, sheep=cells.float())
     with pytest.raises(ModelError, match="pairing: wolves has 3 entries, expected 2, one for each of wolves"):
         pairs(cells, cells, ids=(torch.arange(2), torch.arange(3)))
     with pytest.raises(ModelError, match="sum_by: values has 2 entries, expected 3, as group has"):

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model._history import History
+from denizen.model._living import known
 from denizen.model._stage import Stage
-from denizen.model._state import State, own, settle
+from denizen.model._state import State, make, own, settle
 from denizen.rng import Rng
 
 _OVERFLOW = "births: more children than free places{}; raise the capacity"
@@ -69,7 +70,9 @@ def births(now: Any, rng: Rng, parents: Tensor, axis: str = "agents", **fields: 
         if axis in kind.axes
     }
     ids = torch.where(born, child_id(ids[parent], now.time.step + (earlier << 40)), ids)
-    after = settle(now.replace(**values))
+    after = now.replace(**values)
+    if axis in now._living:  # the places of others are empty already, or will be at the end of the stage
+        after = make(type(now), known(now.kinds, now._living, after.__dict__))
     return own(after, now.time, ids) if axis == "agents" else own(after, now.time, now.id, {**now.ids, axis: ids})
 
 
@@ -90,7 +93,7 @@ def deaths(now: Any, dies: Tensor, axis: str = "agents") -> Any:
     if not isinstance(dies, Tensor) or dies.shape != alive.shape:
         got = f"has shape {tuple(dies.shape)}" if isinstance(dies, Tensor) else f"is {type(dies).__name__}"
         raise ModelError(f"deaths: dies {got}, expected {tuple(alive.shape)}")
-    return settle(now.replace(**{who: alive * (dies == 0)}))
+    return settle(now.replace(**{who: alive * (dies == 0)}), axis)
 
 
 def _places(mask: Tensor) -> Tensor:
@@ -108,8 +111,8 @@ def _ids(now: Any, axis: str) -> Tensor:
 def _nobody(now: Any, axis: str) -> str:
     """What is wrong where nothing says who of a kind of agents is alive."""
     name = type(now).__name__
-    known = f"; {nearest(axis, now._living)}" if now._living else ""
-    return f"no field of {name} says who of {axis!r} is alive{known}; declare: alive: Tensor = dz.model.alive({axis!r})"
+    valid = f"; {nearest(axis, now._living)}" if now._living else ""
+    return f"no field of {name} says who of {axis!r} is alive{valid}; declare: alive: Tensor = dz.model.alive({axis!r})"
 
 
 def _check(now: Any, rng: Any, parents: Any, axis: str, fields: dict[str, Any]) -> str:

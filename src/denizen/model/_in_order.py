@@ -65,7 +65,8 @@ def in_order(*stages: str | Shuffle) -> Callable[..., Any]:
         raise InputError(f"in_order: stages={names}, expected names of methods, at least one and none twice")
 
     def step(self: Any, now: Any, rng: Rng) -> Any:
-        for stage in stages:
+        for number, stage in enumerate(stages):
+            now = settle(now) if number else now
             name = stage.name if isinstance(stage, Shuffle) else stage
             act = getattr(self, name, None)
             if act is None:
@@ -96,7 +97,7 @@ def _named(caller: str, name: Any) -> str:
 def _after(now: Any, name: str) -> Any:
     if not isinstance(now, State):
         raise ModelError(f"stage {name!r} returned {type(now).__name__}, expected the state; end it with: return now")
-    return settle(now)
+    return now
 
 
 def _at(now: Any, rng: Rng) -> Rng:
@@ -118,7 +119,7 @@ def _rounds(act: Any, stage: Shuffle, now: Any, rng: Rng) -> Any:
         if ids is not None:  # who is born in a round waits for the next step
             acting = acting * (_ids(now, stage.axis) == ids) * getattr(now, now._living[stage.axis])
         one = _at(now, rng)._again()
-        now = _after(act(now, one, acting), stage.name)
+        now = settle(_after(act(now, one, acting), stage.name))
         for name, happened in one._recorded.items():
             if name not in before:
                 told[name] = told[name] + happened if name in told else happened

@@ -239,9 +239,10 @@ def form(state: Any, before: State | None, sizes: dict[str, int], cls: type[Stat
     return settle(make(type(state), formed))
 
 
-def settle(state: Any) -> Any:
-    """The state with nothing in the fields of who is not alive, where it declares who is."""
-    return make(type(state), settled(state.kinds, state._living, values(state))) if state._living else state
+def settle(state: Any, axis: str | None = None) -> Any:
+    """The state with nothing in the fields of who is not alive, where it declares who is; None means on every axis."""
+    living = state._living if axis is None else {axis: state._living[axis]}
+    return make(type(state), settled(state.kinds, living, values(state))) if living else state
 
 
 def axis_sizes(state: State) -> dict[str, int]:

@@ -1,48 +1,76 @@
-"""Pairs of seekers on the CPU with numba: only seekers are sorted; the values of `_couples`."""
+"""Pairs of seekers on the CPU with numba: seekers go into buckets by pool, and those are sorted; see `_couples`."""
 
 import numpy as np
 import torch
 
-from denizen.ops._cpu import _jit, over_ranges
+from denizen.ops._cpu import _inline, _jit, over_ranges
+
+_FEW = 48  # seekers of a pool that are put in order one by one
+
+
+@_inline
+def _before(word, ids, named, a, b):
+    if word[a] != word[b]:
+        return word[a] < word[b]
+    return ids[a] < ids[b] if named else a < b
+
+
+@_jit
+def _sorted(who, first, last, word, ids, named):
+    """Put who[first:last] in order of words, equal ones of ids."""
+    many = last - first
+    if many > _FEW:
+        part = who[first:last].copy()
+        key = np.empty(many, np.int64)
+        for k in range(many):
+            key[k] = word[part[k]]
+        order = np.argsort(key, kind="mergesort")
+        for k in range(many):
+            who[first + k] = part[order[k]]
+    for k in range(first + 1, last):
+        one, j = who[k], k
+        while j > first and _before(word, ids, named, one, who[j - 1]):
+            who[j] = who[j - 1]
+            j -= 1
+        who[j] = one
 
 
 @_jit
 def _couples(pool, word, ids, num_pools, sides, out, start, stop):
     n = pool.shape[1]
-    who, key = np.empty(n, np.int32), np.empty(n, np.int64)
-    begin = np.zeros(num_pools + 1, np.int64)
+    who = np.empty(n, np.int32)
+    end = np.empty(num_pools + 1, np.int32)
+    named = ids.shape[0] > 0
     for w in range(start, stop):
-        num = 0
+        row, lot, pairs_of = pool[w], word[w], out[w]
+        name = ids[min(w, ids.shape[0] - 1)] if named else lot
+        end[:] = 0
         for i in range(n):
-            out[w, i] = -1
-            if pool[w, i] >= 0:
-                who[num], key[num] = i, (np.int64(pool[w, i]) << 32) | word[w, i]
-                num += 1
-        order = np.argsort(key[:num], kind="mergesort")  # stable: equal words are in order of places
-        if ids.shape[0]:  # of ids then
-            row = ids[min(w, ids.shape[0] - 1)]
-            for k in range(1, num):
-                j = k
-                while j > 0 and key[order[j - 1]] == key[order[j]] and row[who[order[j - 1]]] > row[who[order[j]]]:
-                    order[j - 1], order[j] = order[j], order[j - 1]
-                    j -= 1
-        place = 0
+            pairs_of[i] = -1
+            if row[i] >= 0:
+                end[row[i] + 1] += 1
         for p in range(num_pools):
-            begin[p] = place
-            while place < num and key[order[place]] >> 32 == p:
-                place += 1
-        begin[num_pools] = place
-        step = 2 if sides else 1
-        for p in range(0, num_pools, step):
+            end[p + 1] += end[p]
+        for i in range(n):  # in order of places, which leaves end[p] where pool p ends
+            if row[i] >= 0:
+                who[end[row[i]]] = i
+                end[row[i]] += 1
+        for p in range(0, num_pools, 2 if sides else 1):
+            first = end[p - 1] if p else 0
             if sides:
-                first, second, stride = begin[p], begin[p + 1], 1
-                pairs = min(second - first, begin[p + 2] - second)
-            else:
-                first, second, stride = begin[p], begin[p] + 1, 2
-                pairs = (begin[p + 1] - first) // 2
-            for k in range(pairs):
-                a, b = who[order[first + stride * k]], who[order[second + stride * k]]
-                out[w, a], out[w, b] = b, a
+                middle, last = end[p], end[p + 1]
+                pairs = min(middle - first, last - middle)
+                if pairs:
+                    _sorted(who, first, middle, lot, name, named)
+                    _sorted(who, middle, last, lot, name, named)
+                for k in range(pairs):
+                    a, b = who[first + k], who[middle + k]
+                    pairs_of[a], pairs_of[b] = b, a
+            elif end[p] - first > 1:
+                _sorted(who, first, end[p], lot, name, named)
+                for k in range(first, end[p] - 1, 2):
+                    a, b = who[k], who[k + 1]
+                    pairs_of[a], pairs_of[b] = b, a
 
 
 def couples(pool: torch.Tensor, word: torch.Tensor, ids: torch.Tensor, num_pools: int, sides: bool) -> torch.Tensor:

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen import ops
 from denizen._arguments import whole
 from denizen.errors import ModelError
 from denizen.rng import Rng
 from denizen.space._exact import exact
 
-_MOST_GROUPS = 2**31 - 1  # above 32 bits of lot, in an int64 without its sign
+_MOST_GROUPS = 2**30 - 1  # two pools each, in an int32
 
 
 def sum_by(group: Tensor, values: Tensor, num_groups: int, *, max: float | None = None) -> Tensor:
@@ -43,20 +44,22 @@ def sum_by(group: Tensor, values: Tensor, num_groups: int, *, max: float | None 
     return total.to(torch.float32) if real else total
 
 
-def pairing(rng: Rng, name: str, **groups: Tensor) -> tuple[Tensor, Tensor]:
+def pairing(rng: Rng, name: str, num_groups: int, **groups: Tensor) -> tuple[Tensor, Tensor]:
     """Pair two kinds of agents one to one within groups, by lot: each wolf with at most one sheep of its cell.
 
     In every group as many pairs are made as there can be, and each way of making them has the same probability.
     Everybody draws a number, keyed by identity, and both kinds line up by it::
 
-        sheep_of, wolf_of = pairing(rng, "hunt", wolves=where_wolves, sheep=where_sheep)
+        sheep_of, wolf_of = pairing(rng, "hunt", grid.num_cells, wolves=where_wolves, sheep=where_sheep)
         hunted = (wolf_of >= 0).to(torch.int8)
 
     Args:
         rng: of the step.
         name: of the streams, one on each axis.
-        groups: for each of the two kinds, by the name of its axis, whole numbers `[agents]` below 2**31 - 1: the group
-            of each, such as a cell; -1 for who takes no part: the dead, who is not hungry.
+        num_groups: number of groups, such as cells.
+        groups: for each of the two kinds, by the name of its axis, whole numbers `[agents]`: the group of each, from 0;
+            -1 for who takes no part: the dead, who is not hungry. A group that does not exist stops the run with a
+            `ModelError` at the end of the chunk.
 
     Returns:
         For each kind, in the order given, int64 `[agents]`: the place of the partner, -1 for nobody.
@@ -67,40 +70,30 @@ def pairing(rng: Rng, name: str, **groups: Tensor) -> tuple[Tensor, Tensor]:
     if len(groups) != 2:
         raise ModelError(
             f"pairing: got {len(groups)} kinds ({', '.join(groups)}), expected two, by their axes: "
-            f"pairing(rng, name, wolves=their_cells, sheep=their_cells)"
+            f"pairing(rng, name, num_groups, wolves=their_cells, sheep=their_cells)"
         )
-    (first, order), (second, other_order) = (_line_up(rng, name, axis, group) for axis, group in groups.items())
-    num, num_other = first.shape[0], second.shape[0]
-    if num == 0 or num_other == 0:
-        nobody = [torch.full((n,), -1, device=first.device) for n in (num, num_other)]
-        return nobody[0], nobody[1]
-    rank = torch.arange(num, device=first.device) - torch.searchsorted(first, first)
-    place = torch.searchsorted(second, first) + rank
-    met = (place < num_other) & (first < _MOST_GROUPS)
-    place = place.clamp(max=num_other - 1)
-    met = met & (second[place] == first)
-    partner = torch.where(met, other_order[place], -1)
-    found = torch.empty_like(order).scatter(0, order, partner)
-    back = torch.full((num_other + 1,), -1, device=first.device)
-    back = back.scatter(0, torch.where(met, partner, num_other), order)[:num_other]
-    return found, back
+    num_groups = whole("pairing", "num_groups", num_groups, 1, _MOST_GROUPS)
+    lots = [_lots(rng, name, axis, group, num_groups) for axis, group in groups.items()]
+    num = lots[0][0].shape[0]
+    pools = [torch.where(group >= 0, 2 * group + side, -1) for side, (group, _, _) in enumerate(lots)]
+    words, ids = (torch.cat([lot[k] for lot in lots])[None] for k in (1, 2))
+    partner = ops.couples(torch.cat(pools).to(torch.int32)[None], words, ids, 2 * num_groups, True)[0].to(torch.int64)
+    first, second = partner[:num], partner[num:]
+    return torch.where(first >= 0, first - num, -1), second
 
 
-def _line_up(rng: Rng, name: str, axis: str, group: Any) -> tuple[Tensor, Tensor]:
-    """(groups in ascending order, place of each agent in it), within a group by lot."""
+def _lots(rng: Rng, name: str, axis: str, group: Any, num_groups: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(groups, -1 for who takes no part; random words; identities) of a kind: int64 `[agents]` each."""
     if not isinstance(group, Tensor) or group.dim() != 1 or group.dtype.is_floating_point:
         got = f"{group.dtype} {tuple(group.shape)}" if isinstance(group, Tensor) else type(group).__name__
         raise ModelError(f"pairing: {axis} is {got}, expected whole numbers (agents,), the group of each or -1")
     kind = rng.on(axis, None if axis in rng._axes else group.shape[0])
     if group.shape[0] != kind._num:
         raise ModelError(f"pairing: {axis} has {group.shape[0]} entries, expected {kind._num}, one for each of {axis}")
-    key = (torch.where(group >= 0, group, _MOST_GROUPS).to(torch.int64) << 32) | kind._words(name)
-    if kind._ids is None:
-        order = torch.argsort(key, stable=True)
-    else:  # lots may be equal: identities decide, and not places
-        by_id = torch.argsort(kind._ids, stable=True)
-        order = by_id[torch.argsort(key[by_id], stable=True)]
-    return key[order] >> 32, order
+    beyond = (group < -1) | (group >= num_groups)
+    rng._bad.append((f"pairing({name!r}): a group of {axis} that is none of {num_groups}", beyond.any().to(torch.int8)))
+    ids = torch.arange(kind._num, device=group.device) if kind._ids is None else kind._ids
+    return torch.where(beyond, -1, group).to(torch.int64), kind._words(name), ids
 
 
 def _same_size(caller: str, group: Any, values: Any) -> None:

@@ -64,7 +64,8 @@ class WolfSheep(dz.Model):
         sheep = rng.on("sheep")
         cell = self.grid.random_neighbour(now.sheep_cell, sheep)
         grass = torch.where(now.growing == 0, torch.arange(self.grid.num_cells, device=cell.device), -1)
-        meal, eater = pairing(rng, "graze", sheep=torch.where(now.sheep != 0, cell, -1), cells=grass)
+        where = torch.where(now.sheep != 0, cell, -1)
+        meal, eater = pairing(rng, "graze", self.grid.num_cells, sheep=where, cells=grass)
         eats, eaten = (meal >= 0).to(torch.int8), eater >= 0
         sheep.record("ate", eats)
         energy = now.sheep_energy - 1 + self.sheep_gain * eats
@@ -82,7 +83,8 @@ class WolfSheep(dz.Model):
         wolves = rng.on("wolves")
         cell = self.grid.random_neighbour(now.wolf_cell, wolves)
         where = torch.where(now.wolves != 0, cell, -1)
-        meal, hunter = pairing(rng, "hunt", wolves=where, sheep=torch.where(now.sheep != 0, now.sheep_cell, -1))
+        prey = torch.where(now.sheep != 0, now.sheep_cell, -1)
+        meal, hunter = pairing(rng, "hunt", self.grid.num_cells, wolves=where, sheep=prey)
         eats, eaten = (meal >= 0).to(torch.int8), (hunter >= 0).to(torch.int8)
         rng.on("sheep").record("eaten", eaten)
         rng.on("sheep").record("prey_held", now.sheep_energy * eaten)
