@@ -13,8 +13,11 @@ True values scatter by 15 % (sd of the logarithm) around the middle, of covid as
 """
 
 import argparse
+import concurrent.futures
 import dataclasses
+import functools
 import json
+import multiprocessing
 import platform
 import subprocess
 import time
@@ -161,13 +164,14 @@ def main() -> None:
     options.add_argument("--first", type=int, default=0, help="number of the first truth")
     options.add_argument("--minutes", type=float, default=np.inf, help="of each case, after which no truth is begun")
     options.add_argument("--device")
+    options.add_argument("--jobs", type=int, default=1, help="processes; CPU seconds are counted for one alone")
     options.add_argument("--out", type=Path)
     given = options.parse_args()
     head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     card = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     rows = {}
     for name in given.cases:
-        rows[name] = row = measure(CASES[name](), given.truths, given.first, given.device, given.minutes)
+        rows[name] = row = measure(name, given)
         print(f"{name}: {row['truths']} truths, {row['runs']:.0f} runs and {row['cpu_s']:.1f} CPU s a fit ({card})")
         for parameter, one in row["parameters"].items():
             low, high = one["between"]
@@ -203,30 +207,48 @@ def observed(case: Case, truth: dict[str, np.ndarray], number: int, device: str 
     return case.targets(seen, np.random.default_rng([seed, 1]))
 
 
-def measure(case: Case, truths: int, first: int, device: str | None, minutes: float = np.inf) -> dict:
-    began, cpu = time.monotonic(), time.process_time()
-    z, sds, runs, labels = [], [], [], []
-    for number in range(first, first + truths):
-        if time.monotonic() - began > 60 * minutes:
-            break
-        truth = drawn(case, number)
-        targets = observed(case, truth, number, device)
-        options = {} if not isinstance(case.start, dz.Model) else {"device": device}
-        fit = dz.calibrate(case.start, targets, priors=case.priors, seed=number, progress=False, **options)
-        interval = fit.interval(0.9)
-        low, high, at, true = (
-            np.log(np.concatenate([np.reshape(values[key], -1) for key in truth]))
-            for values in (
-                {key: ends[0] for key, ends in interval.items()},
-                {key: ends[1] for key, ends in interval.items()},
-                fit.params,
-                truth,
-            )
+@functools.cache
+def case_of(name: str) -> Case:
+    """Built once in a process."""
+    return CASES[name]()
+
+
+def fitted(name: str, number: int, device: str | None, ends: float) -> tuple[Any, ...] | None:
+    """(distances in sd, sds, runs, labels) of one truth; None where it is too late to begin."""
+    if time.time() > ends:
+        return None
+    case = case_of(name)
+    truth = drawn(case, number)
+    targets = observed(case, truth, number, device)
+    options = {} if not isinstance(case.start, dz.Model) else {"device": device}
+    fit = dz.calibrate(case.start, targets, priors=case.priors, seed=number, progress=False, **options)
+    interval = fit.interval(0.9)
+    low, high, at, true = (
+        np.log(np.concatenate([np.reshape(values[key], -1) for key in truth]))
+        for values in (
+            {key: bounds[0] for key, bounds in interval.items()},
+            {key: bounds[1] for key, bounds in interval.items()},
+            fit.params,
+            truth,
         )
-        sds.append((high - low) / 2 / 1.6448536)
-        z.append((at - true) / sds[-1])
-        runs.append(fit.runs)
-        labels = [key if value.ndim == 0 else f"{key}[{k}]" for key, value in truth.items() for k in range(value.size)]
+    )
+    sd = (high - low) / 2 / 1.6448536
+    labels = [key if value.ndim == 0 else f"{key}[{k}]" for key, value in truth.items() for k in range(value.size)]
+    return (at - true) / sd, sd, fit.runs, labels
+
+
+def measure(name: str, given: argparse.Namespace) -> dict:
+    cpu, numbers = time.process_time(), range(given.first, given.first + given.truths)
+    arguments = zip(
+        *[(name, number, given.device, time.time() + 60 * given.minutes) for number in numbers], strict=True
+    )
+    if given.jobs == 1:
+        found = list(map(fitted, *arguments))
+    else:
+        spawned = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(given.jobs, spawned) as pool:
+            found = list(pool.map(fitted, *arguments))
+    z, sds, runs, (labels, *_) = zip(*[one for one in found if one is not None], strict=True)
     num, away, stated = len(z), np.array(z), np.array(sds)
     held = (np.abs(away) <= 1.6448536).sum(0)
     parameters = {
