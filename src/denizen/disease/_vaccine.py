@@ -87,6 +87,11 @@ class Vaccine:
         """Mask `[agents]` of those who have had a dose."""
         return status.is_(*self._own(status)[1:])
 
+    def protected(self, status: Stage) -> Tensor:
+        """Mask `[agents]` of those whom a dose protects, in part or wholly."""
+        self._own(status)
+        return status.is_(*[level for dose in range(1, self.doses + 1) for level in self._phases(dose)])
+
     def factor(self, status: Stage) -> Tensor:
         """What multiplies the hazard of infection: float32 `[agents]`, from 0 to 1."""
         self._own(status)
@@ -131,12 +136,11 @@ class Vaccine:
             status: the field.
             name: of the stream.
         """
-        levels = self._own(status)
+        protected = self.protected(status)
         if self.waning is None:
             return status
-        protected = [level for level in levels if level.split(" ", 2)[-1].startswith("protected")]
-        left = rng.bernoulli(name, self.waning.leave(now), where=status.is_(*protected))
-        return status.advance(left, *protected)
+        left = rng.bernoulli(name, self.waning.leave(now), where=protected)
+        return status.advance(left, *[level for dose in range(1, self.doses + 1) for level in self._phases(dose)])
 
     def fits(self, dt: float) -> None:
         """Raise `InputError` where protection is shorter than its phases; for `Model.fits`."""

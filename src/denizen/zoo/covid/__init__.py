@@ -9,6 +9,7 @@ from .config import gamma_kernel as gamma_kernel
 from .model import STAGES as STAGES
 from .model import Covid as Covid
 from .model import People as People
+from .vaccine import CovidWithVaccine as CovidWithVaccine
 
 
 def notes(model: Covid, steps: int) -> list[str]:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from denizen.disease import Vaccine
 from denizen.errors import DataError, InputError, nearest
 from denizen.model import whole
 from denizen.population import Population
@@ -69,6 +70,7 @@ def covid(
     exposed_days: int = 5,
     infected_days: int = 5,
     sample_deaths: bool = False,
+    vaccine: Any = None,
     device: str | torch.device | None = None,
     **params: Any,
 ) -> "Covid":
@@ -86,6 +88,7 @@ def covid(
         exposed_days: dwell time in stage exposed.
         infected_days: dwell time in stage infected.
         sample_deaths: draw deaths instead of counting expected ones.
+        vaccine: a `denizen.disease.Vaccine`, which makes the model a `CovidWithVaccine`; not on the command line.
         device: where the model is made; a GPU also builds the graph of contacts, which takes a CPU a second for 8
             million agents. `dz.simulate` moves a model that was made elsewhere.
         **params: other parameters of `Covid` by name.
@@ -116,7 +119,8 @@ def covid(
         None if array is None else torch.from_numpy(np.require(array, requirements="W")).to(there)
         for array in population.edges(network, symmetrize=symmetrize)
     )
-    made = Covid(
+    cls, product = _with_vaccine(vaccine)
+    made = cls(
         contacts=Graph.from_edges(source, target, population.size, weight=weight),
         group=torch.from_numpy(group),
         origin=torch.from_numpy(_origins(population)),
@@ -124,10 +128,23 @@ def covid(
         stage=course.stages(),
         start_age=torch.tensor(course.start_age, dtype=torch.int16),
         sample_deaths=sample_deaths,
+        **product,
         **_isolation(isolation),
         **_vectors(params),
     )
     return made.to(there)
+
+
+def _with_vaccine(vaccine: Any) -> tuple[Any, dict[str, Any]]:
+    """Class of the model and what it takes besides."""
+    from .model import Covid
+    from .vaccine import CovidWithVaccine
+
+    if vaccine is None:
+        return Covid, {}
+    if not isinstance(vaccine, Vaccine):
+        raise InputError(f"covid: vaccine={vaccine!r}, expected denizen.disease.Vaccine(efficacy, kind), or None")
+    return CovidWithVaccine, {"vaccine": vaccine}
 
 
 def _age_groups(population: Population, order: Sequence[str] | None) -> np.ndarray:

@@ -76,7 +76,7 @@ class Covid(dz.Model):
         receptive = self.R.index_select(0, week[None])[0] * dz.model.lookup(
             self.susceptibility / self.interactions, self.group
         )
-        caught = rng.event("catch", receptive * pressure)
+        caught = rng.event("catch", self.let_through(now, receptive * pressure))
         isolation = dz.model.lookup(self.isolation_by_group(now), self.group)
         caught = caught * (1 - rng.bernoulli("isolate", isolation, where=caught))
         rng.record("caught", never * caught)
@@ -86,6 +86,10 @@ class Covid(dz.Model):
         died = rng.bernoulli("die", history.weigh(self.first_step_after(now), self.origin) * self.mortality)
         rng.record("died", died)
         return now.replace(exposed=history, dead=now.dead + died)
+
+    def let_through(self, now: People, hazard: Tensor) -> Tensor:
+        """The hazard of infection, `[agents]`, that is left of one without a vaccine."""
+        return hazard
 
     def stages(self, dt: float) -> Tensor:
         """Stage at each age in steps: int64 `[origins, ages]`, the last one past every infection."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from denizen.errors import InputError, nearest
 from denizen.model import number, one_of, whole
 from denizen.population import Population
-from denizen.space import EdgeList, Graph, Layers, Mixing
+from denizen.space import EdgeList, Graph, Grid, Layers, Mixing
 from denizen.zoo._contacts import bound
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def sir_vaccination(
-    contacts: Graph | Layers | Mixing | EdgeList | Population,
+    contacts: Graph | Layers | Mixing | Grid | EdgeList | Population,
     *,
     network: str = "0",
     symmetrize: bool = False,
@@ -29,7 +29,7 @@ def sir_vaccination(
     The defaults are round numbers and stand for no disease or vaccine in particular.
 
     Args:
-        contacts: a graph, several as `Layers`, a `Mixing`, an edge list, or a population with a network.
+        contacts: a graph, several as `Layers`, a `Mixing`, a grid, an edge list, or a population with a network.
         network: which network of a population.
         symmetrize: add the opposite direction of every contact of a population's network.
         kind: ``"leaky"`` or ``"all_or_nothing"``.

@@ -21,7 +21,7 @@ class SIRVaccination(dz.Model):
 
     time_unit = "day"
 
-    contacts: dz.Graph | dz.space.Layers | dz.space.Mixing
+    contacts: dz.Graph | dz.space.Layers | dz.space.Mixing | dz.space.Grid
     infect_rate: Tensor = dz.param(0.04, low=0.0, unit="1/contact/day", about="hazard from one infected contact")
     infectious_days: Tensor = dz.param(7.0, low=0.01, unit="day", about="mean time until recovery")
     seed_share: Tensor = dz.param(0.002, low=0.0, high=1.0, learnable=False, about="share infected at the start")

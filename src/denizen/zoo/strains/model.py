@@ -25,7 +25,7 @@ class Strains(dz.Model):
 
     time_unit = "day"
 
-    contacts: dz.Graph | dz.space.Layers | dz.space.Mixing
+    contacts: dz.Graph | dz.space.Layers | dz.space.Mixing | dz.space.Grid
     infect_rate: Tensor = dz.param([0.05, 0.035], low=0.0, unit="1/contact/day", about="of each strain")
     infectious_days: Tensor = dz.param([7.0, 7.0], low=0.01, unit="day", about="mean time until recovery, of each")
     immune_days: Tensor = dz.param([60.0, 60.0], low=0.01, unit="day", about="mean time that immunity lasts, of each")
