@@ -140,6 +140,31 @@ def test_slopes_are_those_of_the_graph_and_of_differences(grid):
         torch.testing.assert_close(slopes[0], 2 * grid.diffuse(there, rate).detach(), rtol=1e-4, atol=1e-4)  # symmetric
 
 
+@pytest.mark.parametrize("neighbours", ["moore", "von_neumann"])
+def test_neighbours_by_index_as_on_a_gpu(monkeypatch, neighbours):
+    """What a CPU looks up in a padded copy."""
+    grid = Grid((6, 7), neighbours=neighbours, radius=2)
+    values = drawn(grid)
+    padded = [grid.sum(values, max=8.0), grid.max(values), grid.diffuse(values, 0.01, max=8.0)]
+    monkeypatch.setattr(Grid, "_padded", lambda self, values, axis, *_: lambda far: torch.roll(values, -far, axis))
+    rolled = [grid.sum(values, max=8.0), grid.max(values), grid.diffuse(values, 0.01, max=8.0)]
+    assert all(torch.equal(one, other) for one, other in zip(padded, rolled, strict=True))
+
+
+@pytest.mark.cuda
+def test_the_bits_of_the_cpu_on_a_gpu():
+    for grid in GRIDS:
+        values = drawn(grid)
+        mask, there = (values > 0).to(torch.int8), values.cuda()
+        assert torch.equal(grid.sum(there, max=8.0).cpu(), grid.sum(values, max=8.0))
+        assert torch.equal(grid.sum(there).cpu(), grid.sum(values))
+        assert torch.equal(grid.sum(mask.cuda()).cpu(), grid.sum(mask))
+        assert torch.equal(grid.mean(mask.cuda()).cpu(), grid.mean(mask))
+        assert torch.equal(grid.max(there).cpu(), grid.max(values))
+        spread = grid.diffuse(there, 0.5 / grid.num_neighbours, max=8.0)
+        assert torch.equal(spread.cpu(), grid.diffuse(values, 0.5 / grid.num_neighbours, max=8.0))
+
+
 def test_many_worlds_and_one_compiled_graph():
     grid = Grid((6, 7))
 

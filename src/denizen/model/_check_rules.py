@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from denizen.model import _check_globals as globals_
 from denizen.model._check_alive import of_free_places, on_the_dead
 from denizen.model._check_dt import Halving
 from denizen.model._check_gates import Gate, Gates
+from denizen.model._check_grids import hazard_on_grids
 from denizen.model._check_runs import Course, Flat, Hard, explain, flat_records, same
 from denizen.model._env import Env
 from denizen.model._flat_world import Setting, read_bounds_label
@@ -28,6 +30,7 @@ from denizen.model._source_lines import Line, line_of_class, line_of_function
 from denizen.model._stage import Stage
 from denizen.model._state import faults, plain
 from denizen.model._when import Clock
+from denizen.space import Grid
 
 LEVELS = 8  # of a stage that are tried, at most
 
@@ -91,8 +94,8 @@ class Finding:
 
     Attributes:
         rule: ``"shapes"``, ``"host read"``, ``"random"``, ``"stream"``, ``"in place"``, ``"int8"``, ``"range"``,
-            ``"global state"``, ``"repeat"``, ``"vmap"``, ``"compile"``, ``"alive"``, ``"gradient"``, ``"dt"`` or
-            ``"error"``.
+            ``"global state"``, ``"repeat"``, ``"vmap"``, ``"compile"``, ``"alive"``, ``"gradient"``, ``"dt"``,
+            ``"grid"`` or ``"error"``.
         line: the author's line, or None where no single line is to blame.
         what: what is wrong.
         instead: what to write instead.
@@ -261,13 +264,14 @@ class Probes:
                 self.findings.append(Finding(rule, line, hazard.what, hazard.instead))
 
         by_init: list[str] = []
+        grids = tuple(value for value in self.model._held().values() if isinstance(value, Grid))
 
         def around(step: int) -> AbstractContextManager[Any]:
             if step == 0:
                 by_init.extend(name for name, getter in getters.items() if getter() != before[name])
             stack = ExitStack()
             stack.enter_context(torch.no_grad())
-            stack.enter_context(watching(tell))
+            stack.enter_context(watching(tell, ("grid", partial(hazard_on_grids, grids))))
             return stack
 
         getters = {**globals_.GENERATORS, **globals_.watched(self.model)}

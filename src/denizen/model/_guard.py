@@ -194,6 +194,7 @@ def _short(dtype: torch.dtype) -> str:
 
 
 Tell = Callable[[str, Line | None, Hazard], None]  # rule, line (None: where init or step returns), what is wrong
+Look = Callable[[str, tuple[Any, ...], dict[str, Any]], Hazard | None]
 
 RANDOM = Hazard(
     "draws from torch's global generator, which no seed, world or restart of a run reproduces",
@@ -425,7 +426,14 @@ _INDEX = Hazard(
 
 
 class CheckedCalls(Calls):
-    """Also host reads that torch makes without an operation, and products that wrap only in larger populations."""
+    """Also host reads that torch makes without an operation, and products that wrap only in larger populations.
+
+    And what `more` finds of a call, for the rule that it names.
+    """
+
+    def __init__(self, tell: Tell, writes: "Writes", more: tuple[str, Look]) -> None:
+        super().__init__(tell, writes)
+        self._rule, self._more = more
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -435,6 +443,10 @@ class CheckedCalls(Calls):
             self._writes.report("host read", HOST_READ)
         elif (wraps := hazard_of_product(name, args)) is not None:
             self._writes.report("int8", wraps)
+        with self._writes.looking_away():
+            wrong = self._more(name, args, kwargs or {})
+        if wrong is not None:
+            self._writes.report(self._rule, wrong)
         return super().__torch_function__(func, types, args, kwargs)
 
 
@@ -453,10 +465,15 @@ class CheckedOperations(Writes):
 
 
 @contextmanager
-def watching(tell: Tell) -> Iterator[None]:
-    """Tell about every rule that a step breaks while it runs."""
+def watching(tell: Tell, more: tuple[str, Look]) -> Iterator[None]:
+    """Tell about every rule that a step breaks while it runs.
+
+    Args:
+        tell: is told.
+        more: a further rule, and what finds it in a call: its name, arguments and named arguments.
+    """
     operations = CheckedOperations(tell)
-    with operations, CheckedCalls(tell, operations):
+    with operations, CheckedCalls(tell, operations, more):
         yield
 
 

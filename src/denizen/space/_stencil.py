@@ -264,9 +264,12 @@ class Stencils(Lattice):
         return [made[id(disc)] for disc in discs]
 
     def _look(self, values: Tensor, axis: int, reach: int, fill: float) -> Look:
-        size = self.shape[axis]
         if self.torus and values.is_cuda:  # index arithmetic that fuses; on a CPU a padded copy costs less
             return lambda far: torch.roll(values, -far, axis)
+        return self._padded(values, axis, reach, fill)
+
+    def _padded(self, values: Tensor, axis: int, reach: int, fill: float) -> Look:
+        size = self.shape[axis]
         if self.torus:
             ends = (values.narrow(axis, size - reach, reach), values, values.narrow(axis, 0, reach))
             padded = torch.cat(ends, dim=axis)
