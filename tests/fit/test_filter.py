@@ -273,7 +273,6 @@ REFUSED = [
         InputError,
         r"lower particles \(about",
     ),
-    ({"cases": dz.fit.Target([1], noise=dz.fit.Poisson())}, {"start": "2026-01-01"}, InputError, "no target has dates"),
     ({}, {}, InputError, "expected observed series by name"),
 ]
 

@@ -234,7 +234,6 @@ WRONG = [
     (Weekly("mon", first="tue", hours=(8, 9)), {"dt": 0.5}, "no step of 0.5 days begins in it"),
     (Weekly("mon", first="tue", hours=(8, 25)), {"dt": 0.5}, r"Weekly: hours=\(8, 25\), expected two"),
     (Weekly("mon", first="tue", hours=(8, float("nan"))), {"dt": 0.5}, "expected two different numbers"),
-    (Weekly("mon", first="tue") & Trigger(lambda now: now.time.step > 2), {}, "Trigger cannot be combined"),
     (Weekly("mon", first="tue") & 3, {}, "int cannot be combined"),
     (During(days=(40, 20)), {}, r"During: days=\(40, 20\), expected a number from 0, or two in order"),
     (During(days=-1), {}, "During: days=-1, expected a number from 0"),
@@ -283,3 +282,105 @@ def test_a_calibration_with_dates_places_interventions_by_them() -> None:
         seed=1,
     )
     assert float(fit.params["rate"]) == pytest.approx(3.0, abs=0.05)
+
+
+class Dated(Watch):
+    """One that closes by itself on a date."""
+
+    level: Tensor = dz.param(1.0, low=0.0)
+
+    def init(self, rng: dz.rng.Rng) -> Still:
+        return Still(seen=(rng.uniform("x") < 0.5).to(torch.int8))
+
+    @property
+    def interventions(self) -> tuple[dz.model.Intervention, ...]:
+        return (Scale(target="rate", factor=2.0, when=During(dates="2020-03-05"), name="own"),)
+
+    @dz.series
+    def noisy(self, now: Still) -> Tensor:
+        return self.rate.mean() * self.level + 0.01 * now.seen.sum()
+
+
+TERM = Weekly("mon", "tue", "wed", "thu", "fri") & During(dates=("2020-03-02", np.datetime64("2020-03-10")))
+
+
+@pytest.fixture(scope="module")
+def fit(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """A calibration of a model with dates of its own, with interventions in weeks and dates, in a folder."""
+    schools = Scale(target="rate", factor=3.0, when=TERM, name="schools")
+    truth = dz.simulate(Dated(level=2.0), 14, start=START, replicates=1, interventions=[schools])["noisy"][0]
+    out = tmp_path_factory.mktemp("fits") / "fit"
+    options: dict[str, Any] = {"start": START, "interventions": [schools], "replicates": 4, "progress": False}
+    priors = {"level": torch.distributions.Uniform(0.5, 5.0)}
+    found = dz.calibrate(Dated(), {"noisy": truth.numpy()}, priors=priors, out=out, **options)
+    again = dz.calibrate(Dated(), {"noisy": truth.numpy()}, priors=priors, out=out, **options)
+    assert again.params == found.params  # read from the folder
+    return found, out
+
+
+def test_a_calibration_takes_a_start_for_the_models_own_dates(fit: tuple[Any, Path]) -> None:
+    assert float(fit[0].params["level"]) == pytest.approx(2.0, abs=0.02)
+
+
+def test_weeks_and_dates_come_back_from_the_folder_of_a_fit(fit: tuple[Any, Path]) -> None:
+    read = dz.fit.Fit.load(fit[1], Dated())
+    (schools,) = read._setup.given["interventions"]
+    assert schools.when == TERM
+    one, other = (which.curve(worlds=4)["noisy"] for which in (fit[0], read))
+    assert np.array_equal(one, other)
+    changed = Scale(target="rate", factor=3.0, when=TERM | During(0), name="schools")
+    with pytest.raises(InputError, match="interventions"):
+        dz.fit.Fit.load(fit[1], Dated(), interventions=[changed])
+
+
+def test_scenarios_of_a_fit_take_dates(fit: tuple[Any, Path]) -> None:
+    closed = [
+        Scale(target="rate", factor=0.0, when=when, name="closed")
+        for when in (During(dates=("2020-03-08", "2020-03-11")), During(7, 10))
+    ]
+    free = fit[0]._solution.free[None]
+    first, second = (fit[0].scenario(interventions=[one]).simulate(free, [0], 14, 0) for one in closed)
+    assert np.array_equal(first["rate_seen"][1], second["rate_seen"][1])
+    assert first["rate_seen"][1][0].tolist() == [1, 3, 3, 3, 6, 6, 2, 0, 0, 0, 2, 2, 2, 2]
+
+
+def test_filters_and_forecasts_take_dates() -> None:
+    values = dz.fit.Target([1.0, 1.0, 1.0, 1.0, 2.0, 2.0], noise=dz.fit.Normal(0.1))
+    found = dz.fit.filter(Dated(), {"noisy": values}, start=START, particles=8)
+    dated = Scale(target="rate", factor=0.0, when=During(dates="2020-03-09"), name="closed")
+    draws = found.forecast(4, draws=8, interventions=[dated])["noisy"].mean(0)
+    assert np.allclose(draws, [2, 2, 0, 0], atol=0.25)
+
+
+RISING = lambda now: now.time.step >= 3
+TRIGGERS = {
+    "latch and days": (Trigger(RISING) & During(days=(1, 6)), lambda k: 3 <= k < 6),
+    "not yet": (~Trigger(RISING), lambda k: k < 3),
+    "two that stop by themselves": (
+        Trigger(lambda now: now.time.step == 2, lambda now: now.time.step == 5)
+        | Trigger(lambda now: now.time.step == 7, lambda now: now.time.step == 8),
+        lambda k: k in (2, 3, 4, 7),
+    ),
+    "nested": (
+        ~(Trigger(lambda now: now.time.step == 1) & ~Trigger(lambda now: now.time.step == 4)) & During(0),
+        lambda k: not 1 <= k < 4,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRIGGERS)
+def test_triggers_within_combinations_go_by_their_own_past(name: str, tmp_path: Path) -> None:
+    when, wanted = TRIGGERS[name]
+    assert on(when, 10) == [wanted(k) for k in range(10)]
+    dz.simulate(Watch(), 4, interventions=[doubled(when)], out=tmp_path / "run")  # what triggers keep is kept
+    run = dz.run.resume(tmp_path / "run", Watch(), 6, interventions=[doubled(when)])
+    assert (run["rate_seen"][0] == 2).tolist() == [wanted(k) for k in range(10)]
+
+
+def test_a_combination_has_room_for_seven_triggers() -> None:
+    when = During(0) & Trigger(RISING)
+    for _ in range(6):
+        when = when | Trigger(RISING)
+    assert on(when, 5) == [k >= 3 for k in range(5)]
+    with pytest.raises(InputError, match="has 8 triggers, expected at most 7"):
+        on(when | Trigger(RISING), 5)

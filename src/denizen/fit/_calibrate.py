@@ -53,7 +53,8 @@ def calibrate(
         method: how to search; None: `dz.fit.GaussNewton()`.
         steps: simulated in each run; None: until the last window of the targets ends.
         replicates: worlds of the last iterations.
-        start: date of the first step, for targets with dates; None: the first day of the earliest window.
+        start: date of the first step, for targets and interventions with dates; None: the first day of the earliest
+            window of a target.
         holdout: last values of each target that are kept back, for `Fit.score`.
         seed: of the simulated worlds. Fits of other seeds differ by the noise of their worlds.
         interventions: as for `dz.simulate`.

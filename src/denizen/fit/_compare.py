@@ -58,7 +58,8 @@ class Scenario:
         experiment = self.fit._experiment
         values = {part.name: part.values(here) for part, here in experiment.parameters.of_model(free)}
         model, values = changed("Fit.scenario", model, values, self.params)
-        interventions = (*experiment.interventions(self.fit._solution.free), *self.interventions)
+        given = experiment.calendar.placed(self.interventions)
+        interventions = (*experiment.interventions(self.fit._solution.free), *given)
         size, parts, kinds = at_once(model), [], model.all_series
         for k in range(0, len(free), size):
             found = simulated(
@@ -69,6 +70,7 @@ class Scenario:
                 kinds,
                 seed=seed,
                 device=experiment.device,
+                start=experiment.calendar.start,
                 interventions=interventions,
             )
             parts.append({name: series.numpy() for name, series in found.items()})

@@ -13,7 +13,7 @@ from denizen.errors import InputError, ModelError, nearest
 from denizen.fit._delay import TAIL
 from denizen.fit._ledger import Ledger
 from denizen.fit._parameters import Parameters, as_tensor
-from denizen.fit._target import Target
+from denizen.fit._target import NO_DAYS, Calendar, Target
 from denizen.model import Course, Intervention, Model
 from denizen.rng import Relax
 from denizen.run import Gradient, simulate
@@ -42,6 +42,7 @@ class Experiment:
         sizes: how many of them each target has.
         runs: worlds simulated so far.
         few: by target of counts, of the last rows seen how many have next to nothing in all, and how many rows.
+        calendar: days of the steps.
         ledger: what keeps launches while a search goes on, so that it can be resumed; None: nothing does.
     """
 
@@ -57,10 +58,12 @@ class Experiment:
         seed: int,
         device: torch.device | str | None,
         interventions: Sequence[Intervention],
+        calendar: Calendar = NO_DAYS,
     ) -> None:
         """Args: see `denizen.calibrate`; targets and parameters are checked already."""
+        self.calendar = calendar
         self.model, self.parameters, self.targets, self.steps = model, parameters, dict(targets), steps
-        self._seed, self.device, self._given = seed, device, tuple(interventions)
+        self._seed, self.device, self._given = seed, device, tuple(calendar.placed(interventions))
         self._interventions = self.interventions(parameters.start)
         self._kinds = {name: kind_of("calibrate", model, name, target) for name, target in self.targets.items()}
         self._rough = {name for name, target in self.targets.items() if self._scatters(name, target)}
@@ -282,6 +285,7 @@ class Experiment:
                 self.targets,
                 seed=self._seed,
                 device=self.device,
+                start=self.calendar.start,
                 interventions=self._interventions,
             )
         except ModelError as error:
@@ -298,6 +302,7 @@ class Experiment:
             seed=self._seed,
             device=self.device,
             params={name: value.expand(len(worlds), *value.shape) for name, value in values.items()},
+            start=self.calendar.start,
             interventions=self._interventions,
             relax=relax,
             compile=False,  # compiled functions have no backward pass for several slopes at once
@@ -313,6 +318,7 @@ class Experiment:
             self.steps,
             seed=self._seed,
             device=self.device,
+            start=self.calendar.start,
             interventions=self._interventions,
             **options,
         )

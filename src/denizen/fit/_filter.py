@@ -14,7 +14,7 @@ from denizen.errors import InputError, ModelError
 from denizen.fit._compare import Prospect, compare, told
 from denizen.fit._experiment import kind_of
 from denizen.fit._particles import Change, Particles, check_targets, drawn, go_on
-from denizen.fit._target import as_targets, dated, timed
+from denizen.fit._target import Calendar, as_targets, dated
 from denizen.fit._weigher import Weigher
 from denizen.model import Env, Intervention, Model
 from denizen.rng import MAX_SEED
@@ -205,7 +205,8 @@ def filter(
         steps=max(target.last for target in given.values()),
         seed=seed,
         device=device,
-        interventions=timed(interventions, plain, start, model),
+        interventions=interventions,
+        calendar=Calendar.of("filter", plain, start, model),
         compile=compile,
     )
     weigher = own.weigher(0, keep=True)

@@ -21,7 +21,7 @@ from denizen.fit._experiment import KEEP, Experiment
 from denizen.fit._gradient import LOOK, Steady, within
 from denizen.fit._observed import Observed
 from denizen.fit._parameters import Bounded, of_model
-from denizen.fit._target import as_targets, dated
+from denizen.fit._target import Calendar, as_targets, dated
 from denizen.model import Env, Model
 from denizen.relax import StraightThrough
 from denizen.rng import MAX_SEED, Relax
@@ -94,7 +94,8 @@ class _Runs:
         self, place: Place, network: torch.nn.Module, relax: Relax, replicates: int, seed: int, device: torch.device
     ) -> None:
         self.source = _Source(network, place)
-        targets = dated(CALLER, as_targets(CALLER, place.targets), None, place.model.time_unit)
+        plain = as_targets(CALLER, place.targets)
+        targets = dated(CALLER, plain, None, place.model.time_unit)
         hard, soft = max(4, replicates // 2), max(2, replicates // 8)
         self._experiment = Experiment(
             place.model,
@@ -104,6 +105,7 @@ class _Runs:
             seed=seed,
             device=device,
             interventions=(),
+            calendar=Calendar.of(CALLER, plain, None, place.model),
         )
         start = self.source.fitted.start
         first = self._experiment.observations(start[None], range(hard))[0]

@@ -13,7 +13,7 @@ from torch import Tensor
 from denizen.errors import CapacityError, InputError, ModelError, nearest
 from denizen.fit._experiment import KEEP, MOST_AGENTS, Experiment
 from denizen.fit._parameters import as_tensor
-from denizen.fit._target import Target
+from denizen.fit._target import NO_DAYS, Calendar, Target
 from denizen.fit._weigher import Observation, Weigher
 from denizen.model import Intervention, Model
 from denizen.rng import MAX_SEED
@@ -70,17 +70,19 @@ class Particles:
         seed: int,
         device: torch.device | str | None,
         interventions: Sequence[Intervention] = (),
+        calendar: Calendar = NO_DAYS,
         params: Mapping[str, Tensor] | None = None,
         compile: bool | None = None,
     ) -> None:
-        """Args: see the attributes, `Weigher` and `simulate`.
+        """Args: see the attributes, `Weigher`, `Calendar` and `simulate`.
 
         Raises:
             InputError: an argument does not fit, or memory is short.
         """
         self.model, self.targets, self.kinds = model, dict(targets), dict(kinds)
         self.sets, self.particles, self.steps, self.seed = sets, particles, steps, seed
-        self._caller, self._threshold, self._interventions = caller, threshold, tuple(interventions)
+        self._caller, self._threshold, self.calendar = caller, threshold, calendar
+        self._interventions = tuple(calendar.placed(interventions))
         # They are weighed against one another, so all run at once.
         check_room(
             model, sets * particles, choose_device(device, caller)[0], caller, "particles", ", or run fewer agents"
@@ -92,7 +94,8 @@ class Particles:
                 worlds=range(sets * particles),
                 seed=seed,
                 device=device,
-                interventions=interventions,
+                start=calendar.start,
+                interventions=self._interventions,
                 params=dict(params or {}),
                 compile=compile,
             )
@@ -334,6 +337,7 @@ class Filters:
             threshold=self._threshold,
             device=experiment.device,
             interventions=experiment._interventions,
+            calendar=experiment.calendar,
             params=params,
         )
 
@@ -394,7 +398,8 @@ def onward(particles: Particles, rows: np.ndarray, first: int, steps: int, chang
             worlds=worlds,
             seed=particles.run.seed,
             device=particles.run.device,
-            interventions=[*particles._interventions, *change.interventions],
+            start=particles.calendar.start,
+            interventions=[*particles._interventions, *particles.calendar.placed(change.interventions)],
             params={name: as_tensor(value) for name, value in values.items()},
             compile=False,
         )

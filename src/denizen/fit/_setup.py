@@ -11,7 +11,7 @@ from denizen._arguments import whole
 from denizen.errors import InputError
 from denizen.fit._experiment import Experiment, Simulator
 from denizen.fit._parameters import of_model, of_priors
-from denizen.fit._target import Target, as_targets, dated, timed
+from denizen.fit._target import Calendar, Target, as_targets, dated
 from denizen.model import Course, Env, Intervention, Model, Param
 from denizen.rng import MAX_SEED
 
@@ -105,7 +105,8 @@ def set_up(
         steps=reach,
         seed=seed,
         device=device,
-        interventions=timed(interventions, plain, start, model),
+        interventions=interventions,
+        calendar=Calendar.of(caller, plain, start, model),
     )
     if len(experiment.observed) < len(parameters.labels):
         raise InputError(

@@ -18,10 +18,11 @@ from torch.distributions import Distribution
 from denizen._atomic import digest
 from denizen.errors import DataError, InputError
 from denizen.fit._priors import arguments
+from denizen.model._when import Together
 from denizen.run._fingerprint import describe
 
 SHOWN = 16  # arrays of at most so many finite numbers are written out
-INTERVENTIONS = ("Act", "Ask", "Course", "During", "Scale", "Trigger")
+INTERVENTIONS = ("Act", "Ask", "Course", "During", "Scale", "Trigger", "Weekly")
 
 Tensors = dict[str, Tensor]
 
@@ -102,7 +103,7 @@ def _classes() -> dict[str, type]:
     from denizen import fit, model, relax
 
     named = [(name, getattr(home, name)) for home in (fit, relax) for name in vars(home) if not name.startswith("_")]
-    named += [(name, getattr(model, name)) for name in INTERVENTIONS]
+    named += [(name, getattr(model, name)) for name in INTERVENTIONS] + [("Together", Together)]
     return {name: one for name, one in named if isinstance(one, type) and dataclasses.is_dataclass(one)}
 
 
@@ -154,7 +155,8 @@ def _made(told: Any, tensors: Mapping[str, Tensor], what: str) -> Any:
         case {"optimizer": name}:
             return _class_of(torch.optim, name, torch.optim.Optimizer, what)
         case {"object": name, "with": parts}:
-            return _classes()[name](**{n: decode(one, tensors, what) for n, one in parts.items()})
+            cls = _classes()[name]
+            return getattr(cls, "of_fields", cls)(**{n: decode(one, tensors, what) for n, one in parts.items()})
     raise DataError(f"{what} cannot be read: {str(told)[:100]}")
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from denizen._arguments import number, one_of, whole
 from denizen._dates import day
+from denizen._units import in_days
 from denizen.errors import InputError, need
 from denizen.fit._dates import filled, placed
 from denizen.fit._delay import Delay, as_delay
@@ -347,8 +348,11 @@ def dated(caller: str, targets: Mapping[str, Target], start: Any, unit: str) -> 
     """
     begins = [begin for begin in (one.begins() for one in targets.values()) if begin is not None]
     if not begins:
-        if start is not None:
-            raise InputError(f"{caller}: start={start!r}, and no target has dates; give dates=, or leave start out")
+        if start is not None and in_days(unit) is None:
+            raise InputError(
+                f"{caller}: start={start!r}, and no target has dates, nor is the model's time_unit, {unit!r}, one of "
+                f"the calendar; give dates=, or leave start out"
+            )
         return dict(targets)
     if unit not in ("day", "step"):
         raise InputError(
@@ -359,11 +363,37 @@ def dated(caller: str, targets: Mapping[str, Target], start: Any, unit: str) -> 
     return {name: one.placed(caller, name, begin) for name, one in targets.items()}
 
 
-def timed(interventions: Any, targets: Mapping[str, Target], start: Any, model: Any) -> Any:
-    """Interventions in steps of a model whose first step is on the day that `dated` takes; others as they are."""
-    begins = [begin for begin in (one.begins() for one in targets.values()) if begin is not None]
-    if not begins or not isinstance(interventions, list | tuple):
-        return interventions
-    begin = min(begins) if start is None else day("calibrate", "start", start)
-    clock = Clock(unit="day", start=str(begin))  # as `dated` takes a step
-    return tuple(one.timed(clock) if isinstance(one, Intervention) else one for one in interventions)
+@dataclasses.dataclass(frozen=True)
+class Calendar:
+    """Days of the steps of a calibration.
+
+    Attributes:
+        first: the day of the first step, an ISO date; None where none is known.
+        start: the same, where `simulate` takes it: the model's unit of time is one of the calendar.
+        unit: of a step.
+    """
+
+    first: str | None
+    start: str | None
+    unit: str
+
+    @classmethod
+    def of(cls, caller: str, targets: Mapping[str, Target], start: Any, model: Any) -> "Calendar":
+        """That which `dated` takes: a model whose unit is the step has a day for it, where targets have dates."""
+        unit = getattr(model, "time_unit", "step")
+        begins = [begin for begin in (one.begins() for one in targets.values()) if begin is not None]
+        if start is None and not begins:
+            return cls(None, None, unit)
+        first = str(min(begins) if start is None else day(caller, "start", start))
+        known = in_days(unit) is not None
+        return cls(first, first if known else None, unit if known else "day")
+
+    def placed(self, interventions: Any) -> Any:
+        """Interventions in steps, where days are known; others, and what is none, as they are."""
+        if self.first is None or not isinstance(interventions, list | tuple):
+            return interventions
+        clock = Clock(unit=self.unit, start=self.first)
+        return tuple(one.timed(clock) if isinstance(one, Intervention) else one for one in interventions)
+
+
+NO_DAYS = Calendar(None, None, "step")

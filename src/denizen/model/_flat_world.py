@@ -21,6 +21,7 @@ from denizen.model._model import Model, kind, value
 from denizen.model._param import Param
 from denizen.model._stage import Stage
 from denizen.model._state import State, Time, axis_sizes, form, make, own, tensors, values
+from denizen.model._when import When
 from denizen.rng import Known, Relax, Rng, weighs
 
 NARROW = (torch.float16, torch.bfloat16)
@@ -282,8 +283,13 @@ def _intervene(model: Any, now: Any, switches: Tensor, rng: Rng, setting: Settin
     on = []
     changed: dict[str, list[Intervention]] = {}
     for k, intervention in enumerate(setting.interventions):
-        active = intervention.when.on(now, switches[k] != 0)
-        on.append(active.to(torch.int8))
+        when = intervention.when
+        if isinstance(when, When):
+            active, kept = when.switch(now, switches[k])
+        else:  # an author's own
+            active = when.on(now, switches[k] != 0)
+            kept = active.to(torch.int8)
+        on.append(kept)
         told = len(rng._recorded)
         before = model
         model, now = intervention.act(model, now, active, rng["intervention", intervention.name])

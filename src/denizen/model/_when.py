@@ -95,6 +95,16 @@ class When:
         """0-d bool tensor from the state and from whether it was on in the step before (0-d bool)."""
         raise NotImplementedError
 
+    def switch(self, now: State, was: Tensor) -> tuple[Tensor, Tensor]:
+        """(whether it is on, what it keeps for the next step), 0-d bool and int8.
+
+        Args:
+            now: the state.
+            was: int8 0-d, what it kept in the step before; 0 at first.
+        """
+        on = self.on(now, was != 0)
+        return on, on.to(torch.int8)
+
 
 @dataclasses.dataclass(frozen=True)
 class During(When):
@@ -207,6 +217,11 @@ class Weekly(When):
         for name, value in (("days", days), ("hours", hours), ("first", first)):
             object.__setattr__(self, name, value)
 
+    @classmethod
+    def of_fields(cls, days: tuple[str, ...], hours: Any = None, first: str | None = None) -> "Weekly":
+        """The same from its fields, as a folder has them."""
+        return cls(*days, hours=hours, first=first)
+
     def check(self) -> None:
         """Raise `InputError` where a day or an hour is none."""
         if not self.days:
@@ -273,6 +288,7 @@ class Repeating(When):
         return functools.reduce(torch.logical_or, found)
 
 
+TRIGGERS = 7  # bits of an int8 that is not negative
 NAMES = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 
@@ -294,7 +310,9 @@ def _real(value: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Together(When):
-    """Several at once; made by ``a & b``, ``a | b`` and ``~a`` of `During` and `Weekly`.
+    """Several at once; made by ``a & b``, ``a | b`` and ``~a``.
+
+    Each `Trigger` in it is on by its own past: a bit of what the whole keeps for the next step.
 
     Attributes:
         how: ``"and"``, ``"or"`` or ``"not"``.
@@ -305,11 +323,13 @@ class Together(When):
     parts: tuple[When, ...]
 
     def check(self) -> None:
-        """Raise `InputError` where a part is none, or goes by its own past, as `Trigger` does: there is one switch."""
+        """Raise `InputError` where a part is none, or there are too many triggers."""
         for part in self.parts:
-            if not isinstance(part, During | Weekly | Repeating | Together):
-                raise InputError(f"{type(part).__name__} cannot be combined by &, | and ~; only During and Weekly can")
+            if not isinstance(part, During | Weekly | Repeating | Trigger | Together):
+                raise InputError(f"{type(part).__name__} cannot be combined by &, | and ~: only what says when can")
             part.check()
+        if self._triggers() > TRIGGERS:
+            raise InputError(f"a combination has {self._triggers()} triggers, expected at most {TRIGGERS}")
 
     def at(self, clock: Clock) -> "Together":  # type: ignore[override]
         """In steps."""
@@ -317,10 +337,31 @@ class Together(When):
         return Together(self.how, tuple(part.at(clock) for part in self.parts))
 
     def on(self, now: State, was_on: Tensor) -> Tensor:
-        found = [part.on(now, was_on) for part in self.parts]
+        raise InputError("a combination keeps more than whether it was on; see `switch`")
+
+    def switch(self, now: State, was: Tensor) -> tuple[Tensor, Tensor]:
+        kept: list[Tensor] = []
+        on = self._on(now, was, kept)
+        bits = [bit.to(torch.int8) << place for place, bit in enumerate(kept)]
+        return on, functools.reduce(torch.bitwise_or, bits) if bits else on.to(torch.int8)
+
+    def _on(self, now: State, was: Tensor, kept: list[Tensor]) -> Tensor:
+        """Whether it is on; `kept` takes that of each trigger, in order."""
+        found = []
+        for part in self.parts:
+            if isinstance(part, Together):
+                found.append(part._on(now, was, kept))
+                continue
+            bit = (was >> len(kept)) & 1
+            found.append(part.on(now, bit != 0))
+            kept += [found[-1]] if isinstance(part, Trigger) else []
         if self.how == "not":
             return ~found[0]
         return functools.reduce(torch.logical_and if self.how == "and" else torch.logical_or, found)
+
+    def _triggers(self) -> int:
+        inner = [part._triggers() for part in self.parts if isinstance(part, Together)]
+        return sum(inner) + sum(isinstance(part, Trigger) for part in self.parts)
 
 
 @dataclasses.dataclass(frozen=True)
