@@ -10,7 +10,7 @@ from torch import Tensor
 import denizen as dz
 from denizen.errors import ModelError
 from denizen.rng import Rng
-from denizen.space import pairing, sum_by
+from denizen.space import pairing, partners, sum_by
 
 CELLS = 6
 
@@ -76,6 +76,16 @@ def test_equal_lots_are_settled_by_identity(monkeypatch: pytest.MonkeyPatch) -> 
     cells = torch.zeros(3, dtype=torch.int64)
     found, _ = pairs(cells, cells[:1], ids=(torch.tensor([7, 5, 6]), torch.tensor([0])))
     assert found.tolist() == [-1, 0, -1]
+
+
+def test_partners_of_one_kind() -> None:
+    group = torch.tensor([0, 1, 0, 0, -1, 1, 0, 0, -1])
+    found = partners(Rng(torch.tensor([2, 0]), torch.tensor(3), num=9), "meet", 2, group)
+    assert (found < 0).sum() == 3  # who seeks nobody, and the odd one of the first group
+    for k, other in enumerate(found.tolist()):
+        assert other < 0 or (found[other] == k != other and group[other] == group[k])
+    everybody = partners(Rng(torch.tensor([2, 0]), torch.tensor(3), num=8), "meet")
+    assert torch.equal(everybody[everybody], torch.arange(8))
 
 
 def test_sums_by_group_are_exact_in_any_order() -> None:

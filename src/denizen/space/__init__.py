@@ -2,6 +2,7 @@
 
 from denizen.space import generators as generators
 from denizen.space._between import pairing as pairing
+from denizen.space._between import partners as partners
 from denizen.space._between import sum_by as sum_by
 from denizen.space._edges import EdgeList as EdgeList
 from denizen.space._graph import Graph as Graph

@@ -73,7 +73,7 @@ def pairing(rng: Rng, name: str, num_groups: int, **groups: Tensor) -> tuple[Ten
             f"pairing(rng, name, num_groups, wolves=their_cells, sheep=their_cells)"
         )
     num_groups = whole("pairing", "num_groups", num_groups, 1, _MOST_GROUPS)
-    lots = [_lots(rng, name, axis, group, num_groups) for axis, group in groups.items()]
+    lots = [_lots("pairing", rng, name, axis, group, num_groups) for axis, group in groups.items()]
     num = lots[0][0].shape[0]
     pools = [torch.where(group >= 0, 2 * group + side, -1) for side, (group, _, _) in enumerate(lots)]
     words, ids = (torch.cat([lot[k] for lot in lots])[None] for k in (1, 2))
@@ -82,16 +82,36 @@ def pairing(rng: Rng, name: str, num_groups: int, **groups: Tensor) -> tuple[Ten
     return torch.where(first >= 0, first - num, -1), second
 
 
-def _lots(rng: Rng, name: str, axis: str, group: Any, num_groups: int) -> tuple[Tensor, Tensor, Tensor]:
+def partners(rng: Rng, name: str, num_groups: int = 1, group: Tensor | None = None) -> Tensor:
+    """Pair agents of one kind by lot, everybody with one other at most: int64 `[agents]`, the place of each's partner.
+
+    In every group all find one, but for one where their number is odd, and each way of pairing them has the same
+    probability. Who has none has -1.
+
+    Args:
+        rng: of the step, and of the agents' axis: ``rng``, or ``rng.on("sheep")``.
+        name: stream.
+        num_groups: number of groups.
+        group: whole numbers `[agents]` from 0, -1 for who meets nobody; None for all in one group.
+    """
+    num_groups = whole("partners", "num_groups", num_groups, 1, _MOST_GROUPS)
+    group = torch.zeros(rng._num, dtype=torch.int64, device=rng._key.device) if group is None else group
+    seat, words, ids = _lots("partners", rng, name, rng._axis, group, num_groups)
+    return ops.couples(seat.to(torch.int32)[None], words[None], ids[None], num_groups, False)[0].to(torch.int64)
+
+
+def _lots(caller: str, rng: Rng, name: str, axis: str, group: Any, num_groups: int) -> tuple[Tensor, Tensor, Tensor]:
     """(groups, -1 for who takes no part; random words; identities) of a kind: int64 `[agents]` each."""
     if not isinstance(group, Tensor) or group.dim() != 1 or group.dtype.is_floating_point:
         got = f"{group.dtype} {tuple(group.shape)}" if isinstance(group, Tensor) else type(group).__name__
-        raise ModelError(f"pairing: {axis} is {got}, expected whole numbers (agents,), the group of each or -1")
-    kind = rng.on(axis, None if axis in rng._axes else group.shape[0])
+        raise ModelError(f"{caller}: {axis} is {got}, expected whole numbers (agents,), the group of each or -1")
+    kind = rng if axis == rng._axis else rng.on(axis, None if axis in rng._axes else group.shape[0])
     if group.shape[0] != kind._num:
-        raise ModelError(f"pairing: {axis} has {group.shape[0]} entries, expected {kind._num}, one for each of {axis}")
+        raise ModelError(f"{caller}: {axis} has {group.shape[0]} entries, expected {kind._num}, one for each of {axis}")
     beyond = (group < -1) | (group >= num_groups)
-    rng._bad.append((f"pairing({name!r}): a group of {axis} that is none of {num_groups}", beyond.any().to(torch.int8)))
+    rng._bad.append(
+        (f"{caller}({name!r}): a group of {axis} that is none of {num_groups}", beyond.any().to(torch.int8))
+    )
     ids = torch.arange(kind._num, device=group.device) if kind._ids is None else kind._ids
     return torch.where(beyond, -1, group).to(torch.int64), kind._words(name), ids
 
