@@ -28,6 +28,7 @@ HERE = Path(__file__).parent / "gallery"
 PEOPLE, REPLICATES = 5_000, 16
 SHOWN = {  # of a model whose series differ much in size
     "covid": ("daily_infected", "daily_deaths"),
+    "wealth": ("gini", "poor"),
     "wolf_sheep": ("sheep", "wolves", "grass"),
 }
 MOMENTS = {
