@@ -147,3 +147,9 @@ def test_a_device_that_is_not_there_is_told_by_its_flag(denizen, monkeypatch, wo
     assert err.startswith("error --device cuda: torch sees no CUDA device here")
     assert err.endswith(f"; give --device {there}, or leave it out\n")
     assert not Path("runs").exists()
+
+
+def test_a_model_of_cells_alone_is_no_model_of_0_agents(denizen):
+    code, out, _ = denizen("run", "life", "--steps", "2", "--replicates", "1", "--out", "r")
+    assert (code, out.splitlines()[0]) == (0, "Life: 6,400 cells")
+    assert "agents" not in denizen("show", "r")[1]

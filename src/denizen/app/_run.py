@@ -29,6 +29,7 @@ from denizen.run import Run, SavedRun, Snapshots, choose_device
 from denizen.run import _manifest as manifest
 from denizen.run._device import device_failed
 from denizen.run._folder import check_free
+from denizen.space import Grid
 from denizen.zoo import ModelEntry, entries
 
 if TYPE_CHECKING:
@@ -490,10 +491,12 @@ def _begun_with(saved: SavedRun) -> tuple[RunConfig, dict[str, Any]]:
 
 def _introduce(config: RunConfig, made: Source, built: Model, where: str, console: Console) -> None:
     name = type(built).__name__
-    if made.contacts is None:
-        say(console, (name, "bold"), f": {built.num_agents:,} agents")
-    else:
-        say(console, (f"{name} on {made.name}", "bold"), f": {built.num_agents:,} agents, {made.edges:,} contacts")
+    sizes = [f"{built.num_agents:,} agents"] if built.num_agents else []
+    held = (getattr(built, field) for field in built.field_names)
+    sizes += [f"{grid.num_cells:,} cells" for grid in held if isinstance(grid, Grid)]
+    if made.contacts is not None:
+        name, sizes = f"{name} on {made.name}", [*sizes, f"{made.edges:,} contacts"]
+    say(console, (name, "bold"), f": {', '.join(sizes)}" if sizes else "")
     say(console, f"{config.steps} {built.time_unit}s × {config.replicates} replicates, seed {config.seed}, on {where}")
 
 
@@ -525,7 +528,7 @@ def _card(saved: SavedRun) -> Any:
     kept = facts.settings or {}
     card = Table.grid(padding=(0, 2))
     rows = {
-        "model": f"{facts.model['class']}, {facts.model['agents']:,} agents",
+        "model": facts.model["class"] + (f", {facts.model['agents']:,} agents" if facts.model["agents"] else ""),
         "population": str(kept.get("source", {}).get("name", "")) if isinstance(kept.get("source"), dict) else "",
         "status": f"{saved.status}, {facts.steps} of {facts.wanted} steps"
         + (f": {facts.error}" if facts.error else ""),

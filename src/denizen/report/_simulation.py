@@ -58,7 +58,8 @@ def about(run: Simulated) -> str:
     """A line on what a simulation is."""
     facts, results = run.manifest, run.results
     worlds = len(facts.setup.worlds)
-    what = f"{facts.model['agents']:,} agents, {results.steps * results.dt:,.10g} {results.time_unit}s"
+    agents = f"{facts.model['agents']:,} agents, " if facts.model["agents"] else ""  # a field of cells has none
+    what = f"{agents}{results.steps * results.dt:,.10g} {results.time_unit}s"
     return f"{what}, {worlds:,} replicate{'s' * (worlds > 1)}, seed {facts.setup.seed}"
 
 
