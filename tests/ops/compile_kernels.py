@@ -132,11 +132,11 @@ def events() -> None:
     graph, step, key = Graph.from_edges(erdos_renyi(300, 5.0, seed=1)), torch.tensor(3), torch.ones(2, 2).long()
     mask, real, flag = torch.ones(2, 300, dtype=torch.int8), torch.rand(2, 300), torch.ones(2, 300, dtype=torch.bool)
     for ids in (key.new_empty(0), torch.zeros(1, 300, dtype=torch.int64), torch.zeros(2, 300, dtype=torch.int64)):
-        for weight in (None, torch.rand(graph.num_edges)):
+        for weights in ([torch.empty(0)], [torch.rand(graph.num_edges), torch.empty(0)]):
+            arrays = ([graph.in_ptr] * len(weights), [graph.in_idx] * len(weights), ids, key, step)
             for values in (mask, real):
-                for stream in (1, 2**32 - 1):
-                    arrays = (torch.ones(2), weight, graph.in_ptr, graph.in_idx, ids, key, step, stream)
-                    ops.attribute(values, mask, *arrays)
+                for streams in ([1, 2], [2**32 - 1, 1]):
+                    ops.attribute(values, mask, torch.ones(2, 2), weights, *arrays, streams[: len(weights)])
         for columns in ([], [real, mask.int(), flag, mask, mask, mask]):
             kinds = (torch.int64, torch.int64, *(column.dtype for column in columns))
             rows = [torch.zeros(2, 50, dtype=kind) for kind in kinds]

@@ -15,6 +15,8 @@ fixed order, so that every device and variant has the same bits.
 Legend: W worlds, N agents, E edges, D edges that end at somebody who is looked at.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -45,7 +47,7 @@ def arrival(first: Tensor, second: Tensor, rate: Tensor) -> Tensor:
     return (halvings * LN2_HIGH + (halvings * LN2_LOW - 2 * t * q)) / rate
 
 
-def _attribute(
+def _race(
     values: Tensor,
     where: Tensor,
     factor: Tensor,
@@ -57,7 +59,7 @@ def _attribute(
     step: Tensor,
     stream: int,
 ) -> tuple[Tensor, Tensor]:
-    """The winners of the races of those in `where`; arguments as `attribute`."""
+    """Winners int32 `[W, N]` of a graph's races and their times float64; arguments as `attribute`, factor `[W]`."""
     source = torch.full(where.shape, NOBODY, dtype=torch.int32, device=where.device)
     time = torch.full(where.shape, torch.inf, dtype=torch.float64, device=where.device)
     world, target = where.nonzero(as_tuple=True)
@@ -69,7 +71,7 @@ def _attribute(
     message = values[world[row], sender].to(torch.float32)
     if weight is not None:  # a sender at 0 says nothing, as in sums
         message = torch.where(message == 0, message, message * weight[edge])
-    rate = message.to(torch.float64) * factor.expand(len(where)).to(torch.float64)[world[row]]
+    rate = message.to(torch.float64) * factor.to(torch.float64)[world[row]]
     begins = torch.ones_like(row, dtype=torch.bool)
     begins[1:] = (row[1:] != row[:-1]) | (sender[1:] != sender[:-1])
     repeat = place - torch.where(begins, place, 0).cummax(0).values if row.numel() else place
@@ -96,60 +98,87 @@ def _attribute(
     return source, time
 
 
+def _attribute(
+    values: Tensor,
+    where: Tensor,
+    factor: Tensor,
+    weights: Sequence[Tensor],
+    pointers: Sequence[Tensor],
+    indices: Sequence[Tensor],
+    ids: Tensor,
+    key: Tensor,
+    step: Tensor,
+    streams: Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    """The winners over all graphs; arguments as `attribute`."""
+    best = torch.full(where.shape, torch.inf, dtype=torch.float64, device=where.device)
+    source = torch.full(where.shape, NOBODY, dtype=torch.int32, device=where.device)
+    layer = torch.full(where.shape, NOBODY, dtype=torch.int8, device=where.device)
+    for number, (weight, *graph) in enumerate(zip(weights, pointers, indices, strict=True)):
+        by = factor[:, number].expand(len(where))
+        arrays = (weight if weight.numel() else None, *graph)
+        winner, time = _race(values, where, by, *arrays, ids, key, step, streams[number])
+        first = time < best  # of equal times that of the first graph
+        best = torch.where(first, time, best)
+        source, layer = torch.where(first, winner, source), torch.where(first, number, layer).to(torch.int8)
+    return source, layer
+
+
 @register
 def attribute(
     values: Tensor,
     where: Tensor,
     factor: Tensor,
-    weight: Tensor | None,
-    in_ptr: Tensor,
-    in_idx: Tensor,
+    weights: Sequence[Tensor],
+    in_ptr: Sequence[Tensor],
+    in_idx: Sequence[Tensor],
     ids: Tensor,
     key: Tensor,
     step: Tensor,
-    stream: int,
+    streams: Sequence[int],
 ) -> tuple[Tensor, Tensor]:
-    """Who caused what happened to agents.
+    """Who caused what happened to agents, along the edges of one graph or of several, L.
 
     Args:
         values: `[W, N]`, what each sends; those at 0, below it and NaN cause nothing.
         where: int8 `[W, N]`: those to whom it happened; the others cost nothing.
-        factor: float32 `[W or 1]` of the whole graph.
-        weight: float32 `[E]`, or None.
-        in_ptr: int64 `[N+1]`.
-        in_idx: int32 `[E]`.
+        factor: float32 `[W or 1, L]` of whole graphs.
+        weights: float32 `[E]` each; empty for weight one.
+        in_ptr: int64 `[N+1]` each.
+        in_idx: int32 `[E]` each.
         ids: int64 `[W or 1, N]`, or empty for 0 … N - 1.
         key: int64 `[W, 2]`.
         step: int64 `[]`.
-        stream: number of the stream.
+        streams: number of the stream of each graph.
 
     Returns:
-        int32 `[W, N]` places of the causes, -1 for nobody; float64 `[W, N]` of when the winner arrived, inf for nobody.
+        int32 `[W, N]` places of the causes and int8 `[W, N]` numbers of the graphs, -1 for nobody.
     """
+    arguments = (values, where, factor, weights, in_ptr, in_idx, ids, key, step, streams)
     if variant(where.device) == "numba":
         from denizen.ops import _cpu_attribution
 
-        return _cpu_attribution.attribute(values, where, factor, weight, in_ptr, in_idx, ids, key, step, stream)
+        return _cpu_attribution.attribute(*arguments)
     if variant(where.device) == "triton":
         from denizen.ops import _cuda_attribution
 
-        return _cuda_attribution.attribute(values, where, factor, weight, in_ptr, in_idx, ids, key, step, stream)
-    return _attribute(values, where, factor, weight, in_ptr, in_idx, ids, key, step, stream)
+        return _cuda_attribution.attribute(*arguments)
+    return _attribute(*arguments)
 
 
 @torch.library.register_fake("denizen::attribute")
-def _(values, where, factor, weight, in_ptr, in_idx, ids, key, step, stream):  # type: ignore[no-untyped-def]
-    return where.new_empty(where.shape, dtype=torch.int32), where.new_empty(where.shape, dtype=torch.float64)
+def _(values, where, factor, weights, in_ptr, in_idx, ids, key, step, streams):  # type: ignore[no-untyped-def]
+    return where.new_empty(where.shape, dtype=torch.int32), where.new_empty(where.shape, dtype=torch.int8)
 
 
 @vmap_rule("attribute")
-def _(info, in_dims, values, where, factor, weight, in_ptr, in_idx, ids, key, step, stream):  # type: ignore[no-untyped-def]
-    if in_dims[3] is not None:
+def _(info, in_dims, values, where, factor, weights, in_ptr, in_idx, ids, key, step, streams):  # type: ignore[no-untyped-def]
+    if any(dim is not None for dims in in_dims[3:6] for dim in dims):
         raise ModelError("edge weights differ between replicates; keep one weight per edge")
     batch = info.batch_size
     values, where, factor, key = (
         fold_worlds(tensor, in_dims[place], batch) for tensor, place in ((values, 0), (where, 1), (factor, 2), (key, 7))
     )
     ids = _ids(ids, in_dims[6], batch, key.shape[0])
-    out = attribute(values, where, factor, weight, in_ptr, in_idx, ids, key, step, stream)
+    out = attribute(values, where, factor, weights, in_ptr, in_idx, ids, key, step, streams)
     return tuple(unfold_worlds(one, batch) for one in out), (0, 0)

@@ -1,6 +1,7 @@
 """Who caused what on the CPU with numba; the bits of `_attribution`."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -32,16 +33,34 @@ def _arrival(first, second, rate):  # type: ignore[no-untyped-def]  # numba infe
 
 
 @_jit
-def _attribute(
-    values, where, factor, weight, has_weight, ptr, idx, ids, has_ids, key, step, stream, source, time, start, stop
+def _race(
+    values,
+    where,
+    factor,
+    number,
+    weight,
+    has_weight,
+    ptr,
+    idx,
+    ids,
+    has_ids,
+    key,
+    step,
+    stream,
+    source,
+    layer,
+    time,
+    start,
+    stop,
 ):
+    """One graph after the other: `time` is that of the winner so far."""
     for w in range(start, stop):
         v, row = values[w], ids[min(w, ids.shape[0] - 1)]
-        by = np.float64(factor[min(w, factor.shape[0] - 1)])
+        by = np.float64(factor[min(w, factor.shape[0] - 1), number])
         k0, k1 = np.uint64(key[w, 0]), np.uint64(key[w, 1])
         for i in range(where.shape[1]):
-            source[w, i] = -1
-            time[w, i] = np.inf
+            if number == 0:
+                source[w, i], layer[w, i], time[w, i] = -1, -1, np.inf
             if where[w, i] == 0:
                 continue
             goal = np.uint64(row[i] if has_ids else i)
@@ -60,8 +79,8 @@ def _attribute(
                 whose = np.uint64(sender)
                 first, second, _, _ = _philox(whose & _MASK, whose >> _32, repeat, c, a, b)
                 t = _arrival(first, second, rate)
-                if t < time[w, i] or (t == time[w, i] and (source[w, i] < 0 or sender < lowest)):
-                    time[w, i], source[w, i], lowest = t, j, sender
+                if t < time[w, i] or (t == time[w, i] and layer[w, i] == number and sender < lowest):
+                    time[w, i], source[w, i], layer[w, i], lowest = t, j, number, sender
 
 
 _NO_IDS = np.zeros((1, 1), dtype=np.int64)
@@ -72,33 +91,28 @@ def attribute(
     values: torch.Tensor,
     where: torch.Tensor,
     factor: torch.Tensor,
-    weight: torch.Tensor | None,
-    in_ptr: torch.Tensor,
-    in_idx: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    in_ptr: Sequence[torch.Tensor],
+    in_idx: Sequence[torch.Tensor],
     ids: torch.Tensor,
     key: torch.Tensor,
     step: torch.Tensor,
-    stream: int,
+    streams: Sequence[int],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`_attribution.attribute`."""
-    source = torch.empty(where.shape, dtype=torch.int32)
+    source, layer = torch.empty(where.shape, dtype=torch.int32), torch.empty(where.shape, dtype=torch.int8)
     time = torch.empty(where.shape, dtype=torch.float64)
     narrow = values if values.dtype in (torch.int8, torch.float32) else values.to(torch.float32)
-    args = (
-        narrow.detach().contiguous().numpy(),
-        where.contiguous().numpy(),
-        factor.detach().contiguous().numpy(),
-        _NO_WEIGHT if weight is None else weight.detach().contiguous().numpy(),
-        weight is not None,
-        in_ptr.numpy(),
-        in_idx.numpy(),
-        ids.contiguous().numpy() if ids.numel() else _NO_IDS,
-        ids.numel() > 0,
-        key.contiguous().numpy(),
-        np.uint64(int(step)),
-        np.uint64(stream),
-        source.numpy(),
-        time.numpy(),
-    )
-    over_ranges(lambda start, stop: _attribute(*args, start, stop), len(where), where.numel())
-    return source, time
+    rows = narrow.contiguous().numpy(), where.contiguous().numpy(), factor.contiguous().numpy()
+    who = (ids.contiguous().numpy() if ids.numel() else _NO_IDS, ids.numel() > 0, key.contiguous().numpy())
+    for number, (weight, pointer, index) in enumerate(zip(weights, in_ptr, in_idx, strict=True)):
+        graph = (
+            weight.numpy() if weight.numel() else _NO_WEIGHT,
+            weight.numel() > 0,
+            pointer.numpy(),
+            index.numpy(),
+        )
+        draws = (np.uint64(int(step)), np.uint64(streams[number]), source.numpy(), layer.numpy(), time.numpy())
+        args = (*rows, number, *graph, *who, *draws)
+        over_ranges(lambda start, stop, args=args: _race(*args, start, stop), len(where), where.numel())
+    return source, layer

@@ -4,6 +4,8 @@ A program looks at a block of agents, notes those to whom it happened and reads 
 agents and edges at once, as sums over neighbours do.
 """
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
@@ -134,26 +136,30 @@ def _attribute_kernel(
     step_ptr,
     stream,
     source,
+    layer,
     time,
     n,
+    NUMBER: tl.constexpr,
+    KEEPS_TIME: tl.constexpr,
     HAS_WEIGHT: tl.constexpr,
     HAS_IDS: tl.constexpr,
     SIZE: tl.constexpr,
     LANES: tl.constexpr,
     EDGES: tl.constexpr,
 ):
+    """The races of graph NUMBER; `time` is that of the winner so far, of those alone to whom it happened."""
     blocks = tl.cdiv(n, SIZE)
     world = (tl.program_id(0) // blocks).to(tl.int64)
     row, first = world * n, (tl.program_id(0) % blocks).to(tl.int64) * SIZE
     i = first + tl.arange(0, SIZE)
     chosen = tl.load(where + row + i, mask=i < n, other=0) != 0
-    # The others here and the chosen below: each place is written once.
-    tl.store(source + row + i, tl.full((SIZE,), -1, tl.int32), mask=(i < n) & ~chosen)
-    tl.store(time + row + i, tl.full((SIZE,), float("inf"), tl.float64), mask=(i < n) & ~chosen)
+    if NUMBER == 0:  # the others here and the chosen below: each place is written once
+        tl.store(source + row + i, tl.full((SIZE,), -1, tl.int32), mask=(i < n) & ~chosen)
+        tl.store(layer + row + i, tl.full((SIZE,), -1, tl.int8), mask=(i < n) & ~chosen)
     if tl.max(chosen.to(tl.int32)) > 0:
         num = _note(chosen, notes + row + first, SIZE)
         k0, k1 = tl.load(key + 2 * world).to(tl.uint32), tl.load(key + 2 * world + 1).to(tl.uint32)
-        by = tl.load(factor + world * factor_stride).to(tl.float64)
+        by = tl.load(factor + world * factor_stride + NUMBER).to(tl.float64)
         step = tl.load(step_ptr).to(tl.uint32)
         for c in range(0, num, LANES):
             lane = c + tl.arange(0, LANES)
@@ -178,48 +184,62 @@ def _attribute_kernel(
                 LANES,
                 EDGES,
             )
-            tl.store(source + row + agent, place.to(tl.int32), mask=lane < num)
-            tl.store(time + row + agent, best, mask=lane < num)
+            first_one = lane < num
+            which = tl.where(place >= 0, NUMBER, -1)
+            if NUMBER > 0:
+                first_one = first_one & (best < tl.load(time + row + agent, mask=first_one, other=0.0))
+            tl.store(source + row + agent, place.to(tl.int32), mask=first_one)
+            tl.store(layer + row + agent, which.to(tl.int8), mask=first_one)
+            if KEEPS_TIME:
+                tl.store(time + row + agent, best, mask=first_one)
 
 
 def attribute(
     values: torch.Tensor,
     where: torch.Tensor,
     factor: torch.Tensor,
-    weight: torch.Tensor | None,
-    in_ptr: torch.Tensor,
-    in_idx: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    in_ptr: Sequence[torch.Tensor],
+    in_idx: Sequence[torch.Tensor],
     ids: torch.Tensor,
     key: torch.Tensor,
     step: torch.Tensor,
-    stream: int,
+    streams: Sequence[int],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`_attribution.attribute`."""
     source = torch.empty(where.shape, dtype=torch.int32, device=where.device)
-    time = torch.empty(where.shape, dtype=torch.float64, device=where.device)
+    layer = torch.empty(where.shape, dtype=torch.int8, device=where.device)
     if not source.numel():
-        return source, time
+        return source, layer
+    last = len(weights) - 1
+    time = torch.empty(where.shape, dtype=torch.float64, device=where.device) if last else source
+    values, where, factor = values.contiguous(), where.contiguous(), factor.contiguous()
+    ids, key = ids.contiguous(), key.contiguous()
     grid, notes, constants = _launch(where)
-    _attribute_kernel[grid](
-        values.contiguous(),
-        where.contiguous(),
-        factor.contiguous(),
-        int(factor.shape[0] > 1),
-        weight,
-        notes,
-        in_ptr,
-        in_idx,
-        ids.contiguous() if ids.numel() else key,
-        ids.shape[1] if ids.numel() and ids.shape[0] > 1 else 0,
-        key.contiguous(),
-        step,
-        stream,
-        source,
-        time,
-        where.shape[1],
-        HAS_WEIGHT=weight is not None,
-        HAS_IDS=ids.numel() > 0,
-        enable_fp_fusion=False,
-        **constants,
-    )
-    return source, time
+    for number, (weight, pointer, index) in enumerate(zip(weights, in_ptr, in_idx, strict=True)):
+        _attribute_kernel[grid](
+            values,
+            where,
+            factor,
+            factor.shape[1] if factor.shape[0] > 1 else 0,
+            weight,
+            notes,
+            pointer,
+            index,
+            ids if ids.numel() else key,
+            ids.shape[1] if ids.numel() and ids.shape[0] > 1 else 0,
+            key,
+            step,
+            streams[number],
+            source,
+            layer,
+            time,
+            where.shape[1],
+            NUMBER=number,
+            KEEPS_TIME=number < last,
+            HAS_WEIGHT=weight.numel() > 0,
+            HAS_IDS=ids.numel() > 0,
+            enable_fp_fusion=False,
+            **constants,
+        )
+    return source, layer

@@ -21,7 +21,7 @@ from denizen.ops import FRACTION_BITS, edge_targets
 from denizen.rng import Rng
 from denizen.space import _arrays
 from denizen.space._edges import EdgeList, csr, index_dtype
-from denizen.space._origin import Origin, origin_layer
+from denizen.space._origin import Origin, origin
 from denizen.space._readers import Repeats, checked, from_networkx, from_scipy, read_edges
 from denizen.space.files import Columns
 
@@ -318,21 +318,7 @@ class Graph(InNotebook):
         Raises:
             ModelError: in a relaxed run, in which nothing happens to anybody but in shares.
         """
-        source, _ = self._race(rng, rng._own_draws("Graph.attribute", name), happened, values, None)
-        return Origin(source, origin_layer(source, 0))
-
-    def _race(
-        self, rng: Rng, draws: tuple[Tensor, Tensor, Tensor, int], happened: Tensor, values: Tensor, by: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """(source, time of the winner) of `ops.attribute`; `by` is a factor of the whole graph, 0-d."""
-        self._check("attribute", values, happened)
-        ids, key, step, stream = draws
-        mask = happened if happened.dtype == torch.int8 else (happened != 0).to(torch.int8)
-        values = values.to(torch.int8) if values.dtype == torch.bool else values
-        factor = torch.ones(1, device=key.device) if by is None else by.detach().to(torch.float32)[None]
-        graph = (self.weight if self.weight is None else self.weight.detach(), self.in_ptr, self.in_idx)
-        source, time = ops.attribute(values.detach()[None], mask[None], factor, *graph, ids, key[None], step, stream)
-        return source[0], time[0]
+        return origin("Graph", rng, name, [self], [], happened, values)
 
     def _check(self, method: str, values: Tensor, where: Tensor | None, needed: Tensor | None = None) -> None:
         if where is not None and needed is not None:

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from denizen import _tree
 from denizen.errors import InputError, ModelError, nearest
-from denizen.rng import Rng, stream_number
+from denizen.rng import Rng
 from denizen.space._edges import EdgeList
 from denizen.space._graph import Graph
 from denizen.space._mixing import Mixing
-from denizen.space._origin import Origin, origin_layer
+from denizen.space._origin import Origin, origin
 
 
 class Layers:
@@ -147,26 +147,14 @@ class Layers:
         """
         for layer in scale or {}:
             self._known(layer)
-        draws = rng._own_draws("Layers.attribute", name)
-        best = origin = None
-        for number, (layer, graph) in enumerate(self.graphs.items()):
+        graphs, factors = [], []
+        for layer, graph in self.graphs.items():
             if not isinstance(graph, Graph):
                 graph.attribute(rng, name, happened, values)
+            graphs.append(graph)
             factor = self._at(layer, step)
-            if scale and layer in scale:
-                factor = factor * scale[layer]
-            # The number of the layer is part of the stream: the same two may meet in several layers.
-            own = (*draws[:3], stream_number(f"{draws[3]}/{number}")) if number else draws
-            source, time = graph._race(rng, own, happened, values, factor)
-            found = Origin(source, origin_layer(source, number))
-            if best is None or origin is None:
-                best, origin = time, found
-            else:
-                first = time < best
-                best = torch.minimum(time, best)
-                origin = Origin(*(torch.where(first, a, b) for a, b in zip(found, origin, strict=True)))
-        assert origin is not None, "layers have a graph"
-        return origin
+            factors.append(factor * scale[layer] if scale and layer in scale else factor)
+        return origin("Layers", rng, name, graphs, factors, happened, values)
 
     def _at(self, name: str, step: Tensor | None) -> Tensor:
         strength = self.strength[name]
