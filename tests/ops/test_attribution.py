@@ -146,3 +146,26 @@ def test_appended_rows(tools: Any, worlds: int, capacity: int) -> None:
             ]
             assert len(lines[0]) == kept
             assert lines[0] == lines[1] or capacity == 4  # which of a step find room is open
+
+
+@pytest.mark.parametrize("worlds", [1, 3])
+def test_races_of_rows(tools: Any, worlds: int) -> None:
+    """Found out for the rows alone, causes are those of everybody."""
+    num = 50
+    graphs = [tools.random_graph(num, 300, weighted=True), tools.random_graph(num, 300, seed=1)]
+    key = torch.stack([torch.full((worlds,), 7), torch.arange(worlds)], dim=1)
+    mask, values = (torch.rand(worlds, num) < 0.3).to(torch.int8), torch.rand(worlds, num)
+    factor, price = torch.rand(1, 2), torch.rand(worlds, num)
+    for ids in (tools.empty, (torch.randperm(worlds * num) * 2**33 + 5).view(worlds, num)):
+        source, layer = pick(values, mask, graphs, ids, key, tools.step, factor)
+        weights = [one.weight if one.weight is not None else torch.empty(0) for one in graphs]
+        arrays = (weights, [one.in_ptr for one in graphs], [one.in_idx for one in graphs])
+        race = ops.Race(values, factor, ids, key, tools.step, *arrays, [STREAM, STREAM + 1], 1, 2)
+        made = []
+        for columns, given in (([price, source, layer], None), ([price, None, None], race)):
+            count = torch.zeros(worlds, dtype=torch.int64)
+            kinds = (torch.int64, torch.int64, torch.float32, torch.int64, torch.int8)
+            rows = [torch.zeros(worlds, num, dtype=kind) for kind in kinds]
+            ops.append_events(count, rows, mask, ids, tools.step, columns, 1, given)
+            made.append([sorted(zip(*(row[world].tolist() for row in rows), strict=True)) for world in range(worlds)])
+        assert made[0] == made[1]

@@ -4,13 +4,42 @@ Legend: W worlds, N agents, C rows of a world.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from denizen.ops._attribution import attribute
 from denizen.ops._library import variant
 
 MOST_COLUMNS = 6
+
+
+class Race(NamedTuple):
+    """What finds out who caused an event, for its rows alone; see `denizen.ops.attribute`.
+
+    Attributes:
+        values, factor, ids, key, step: as that op takes them.
+        weights, in_ptr, in_idx, streams: of each graph.
+        by, layer: numbers of the columns that it fills.
+    """
+
+    values: Tensor
+    factor: Tensor
+    ids: Tensor
+    key: Tensor
+    step: Tensor
+    weights: list[Tensor]
+    in_ptr: list[Tensor]
+    in_idx: list[Tensor]
+    streams: list[int]
+    by: int
+    layer: int
+
+    def winners(self, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Causes and layers of everybody in a mask."""
+        graphs = (self.weights, self.in_ptr, self.in_idx)
+        return attribute(self.values, mask, self.factor, *graphs, self.ids, self.key, self.step, self.streams)
 
 
 def append_events(
@@ -19,8 +48,9 @@ def append_events(
     mask: Tensor,
     ids: Tensor,
     step: Tensor,
-    columns: Sequence[Tensor],
+    columns: Sequence[Tensor | None],
     by: int,
+    race: Race | None = None,
 ) -> None:
     """Append a row for each agent of a mask. Where there is no room left, only the count goes on.
 
@@ -32,19 +62,22 @@ def append_events(
         mask: int8 `[W, N]`.
         ids: int64 `[W or 1, N]`, or empty for 0 … N - 1.
         step: int64 `[]`.
-        columns: `[W, N]` each, up to `MOST_COLUMNS`.
+        columns: `[W, N]` each, up to `MOST_COLUMNS`; None for those that the race gives.
         by: number of the column that holds places of agents, -1 for nobody, which become identities; -1 for none.
+        race: gives two of the columns.
     """
     if not mask.numel():
         return
     if variant(mask.device) == "triton":
         from denizen.ops import _cuda_appending
 
-        _cuda_appending.append_events(count, rows, mask, ids, step, columns, by)
-    elif mask.device.type == "cpu":
-        _append_found(count, rows, mask, ids, step, columns, by)
-    else:
-        _append_all(count, rows, mask, ids, step, columns, by)
+        _cuda_appending.append_events(count, rows, mask, ids, step, columns, by, race)
+        return
+    if race is not None:
+        found = dict(zip((race.by, race.layer), race.winners(mask), strict=True))
+        columns = [found.get(number, column) for number, column in enumerate(columns)]
+    there = [column for column in columns if column is not None]
+    (_append_found if mask.device.type == "cpu" else _append_all)(count, rows, mask, ids, step, there, by)
 
 
 def _append_found(
@@ -89,7 +122,7 @@ def _append_all(
     columns: Sequence[Tensor],
     by: int,
 ) -> None:
-    """By the places of all agents, of fixed shapes: those without a row write the one that the last row had."""
+    """By the places of all agents, of fixed shapes: those without a row write to a place behind the rows."""
     worlds, num = mask.shape
     chosen = mask != 0
     place = count[:, None] + chosen.cumsum(1) - 1

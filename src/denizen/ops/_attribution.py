@@ -114,10 +114,9 @@ def _attribute(
     best = torch.full(where.shape, torch.inf, dtype=torch.float64, device=where.device)
     source = torch.full(where.shape, NOBODY, dtype=torch.int32, device=where.device)
     layer = torch.full(where.shape, NOBODY, dtype=torch.int8, device=where.device)
-    for number, (weight, *graph) in enumerate(zip(weights, pointers, indices, strict=True)):
-        by = factor[:, number].expand(len(where))
-        arrays = (weight if weight.numel() else None, *graph)
-        winner, time = _race(values, where, by, *arrays, ids, key, step, streams[number])
+    for number, (weight, pointer, index) in enumerate(zip(weights, pointers, indices, strict=True)):
+        by, own = factor[:, number].expand(len(where)), weight if weight.numel() else None
+        winner, time = _race(values, where, by, own, pointer, index, ids, key, step, streams[number])
         first = time < best  # of equal times that of the first graph
         best = torch.where(first, time, best)
         source, layer = torch.where(first, winner, source), torch.where(first, number, layer).to(torch.int8)

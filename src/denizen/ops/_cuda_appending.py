@@ -9,7 +9,9 @@ import torch
 import triton
 import triton.language as tl
 
-from denizen.ops._appending import MOST_COLUMNS
+from denizen.ops._appending import MOST_COLUMNS, Race
+from denizen.ops._cuda_attribution import _race
+from denizen.ops._cuda_neighbours import _EDGES, _LANES
 
 _SIZE = 1024
 
@@ -34,6 +36,8 @@ def _append_events_kernel(
     step,
     out_id,
     out_step,
+    out_place,
+    spans,
     c0,
     c1,
     c2,
@@ -51,16 +55,21 @@ def _append_events_kernel(
     NUM: tl.constexpr,
     BY: tl.constexpr,
     HAS_IDS: tl.constexpr,
+    RACES: tl.constexpr,
     SIZE: tl.constexpr,
 ):
+    """Rows of a block; with RACES also the places of their agents, and where the rows of the block are."""
     blocks = tl.cdiv(n, SIZE)
     world = (tl.program_id(0) // blocks).to(tl.int64)
     i = (tl.program_id(0) % blocks).to(tl.int64) * SIZE + tl.arange(0, SIZE)
     source = world * n + i
     happened = (tl.load(mask + source, mask=i < n, other=0) != 0).to(tl.int32)
     num = tl.sum(happened)
+    if RACES:
+        tl.store(spans + 2 * tl.program_id(0) + 1, num.to(tl.int64))
     if num > 0:
-        place = tl.atomic_add(count + world, num.to(tl.int64), sem="relaxed") + tl.cumsum(happened, 0) - 1
+        begin = tl.atomic_add(count + world, num.to(tl.int64), sem="relaxed")
+        place = begin + tl.cumsum(happened, 0) - 1
         fits = (happened != 0) & (place < capacity)
         target = world * capacity + place
         own = ids + world * id_stride
@@ -69,6 +78,9 @@ def _append_events_kernel(
             who = tl.load(own + i, mask=fits, other=0)
         tl.store(out_id + target, who, mask=fits)
         tl.store(out_step + target, i * 0 + tl.load(step), mask=fits)
+        if RACES:
+            tl.store(spans + 2 * tl.program_id(0), begin)
+            tl.store(out_place + target, i.to(tl.int32), mask=fits)
         if NUM > 0:
             _copied(c0, o0, source, target, fits, own, BY == 0, HAS_IDS)
         if NUM > 1:
@@ -83,36 +95,160 @@ def _append_events_kernel(
             _copied(c5, o5, source, target, fits, own, BY == 5, HAS_IDS)
 
 
+@triton.jit(do_not_specialize=["stream"])
+def _race_rows_kernel(
+    spans,
+    out_place,
+    values,
+    factor,
+    factor_stride,
+    weight,
+    ptr,
+    idx,
+    ids,
+    id_stride,
+    key,
+    step_ptr,
+    stream,
+    by_row,
+    layer_row,
+    time_row,
+    n,
+    capacity,
+    NUMBER: tl.constexpr,
+    KEEPS_TIME: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr,
+    HAS_IDS: tl.constexpr,
+    SIZE: tl.constexpr,
+    LANES: tl.constexpr,
+    EDGES: tl.constexpr,
+):
+    """The races of graph NUMBER for the rows that a block of agents has just got."""
+    num = tl.load(spans + 2 * tl.program_id(0) + 1)
+    if num > 0:
+        blocks = tl.cdiv(n, SIZE)
+        world = (tl.program_id(0) // blocks).to(tl.int64)
+        begin = tl.load(spans + 2 * tl.program_id(0))
+        end = tl.minimum(begin + num, capacity)
+        k0, k1 = tl.load(key + 2 * world).to(tl.uint32), tl.load(key + 2 * world + 1).to(tl.uint32)
+        by = tl.load(factor + world * factor_stride + NUMBER).to(tl.float64)
+        step = tl.load(step_ptr).to(tl.uint32)
+        for c in range(0, num.to(tl.int32), LANES):
+            line = begin + c + tl.arange(0, LANES)
+            there = line < end
+            line += world * capacity
+            agent = tl.load(out_place + line, mask=there, other=0).to(tl.int64)
+            best, whose, place = _race(
+                values,
+                weight,
+                ptr,
+                idx,
+                ids,
+                agent,
+                there,
+                world * n,
+                world * id_stride,
+                by,
+                k0,
+                k1,
+                step,
+                stream.to(tl.uint32),
+                HAS_WEIGHT,
+                HAS_IDS,
+                LANES,
+                EDGES,
+            )
+            found = place >= 0
+            if NUMBER > 0:
+                there = there & (best < tl.load(time_row + line, mask=there, other=0.0))
+            tl.store(by_row + line, tl.where(found, whose, -1), mask=there)
+            tl.store(layer_row + line, tl.where(found, NUMBER, -1).to(tl.int8), mask=there)
+            if KEEPS_TIME:
+                tl.store(time_row + line, best, mask=there)
+
+
 def append_events(
     count: torch.Tensor,
     rows: Sequence[torch.Tensor],
     mask: torch.Tensor,
     ids: torch.Tensor,
     step: torch.Tensor,
-    columns: Sequence[torch.Tensor],
+    columns: Sequence[torch.Tensor | None],
     by: int,
+    race: Race | None = None,
 ) -> None:
     """`_appending.append_events`."""
     worlds, n = mask.shape
-    spare = [mask] * (MOST_COLUMNS - len(columns))  # an address for what is not used
-    _append_events_kernel[(triton.cdiv(n, _SIZE) * worlds,)](
+    programs, capacity, own = triton.cdiv(n, _SIZE) * worlds, rows[0].shape[1], list(rows[2:])
+    plain = [k for k, column in enumerate(columns) if column is not None]
+    given = [_bytes(column.contiguous()) for column in columns if column is not None]
+    spare = [mask] * (MOST_COLUMNS - len(given))  # an address for what is not used
+    spans = place = mask
+    if race is not None:
+        spans = torch.empty(programs, 2, dtype=torch.int64, device=mask.device)
+        place = torch.empty(worlds, capacity, dtype=torch.int32, device=mask.device)
+    _append_events_kernel[(programs,)](
         count,
         mask.contiguous(),
         ids.contiguous() if ids.numel() else count,
         ids.shape[1] if ids.numel() and ids.shape[0] > 1 else 0,
         step,
         *rows[:2],
-        *[_bytes(column.contiguous()) for column in columns],
+        place,
+        spans,
+        *given,
         *spare,
-        *[_bytes(row) for row in rows[2:]],
+        *[_bytes(own[k]) for k in plain],
         *spare,
         n,
-        rows[0].shape[1],
-        NUM=len(columns),
-        BY=by,
+        capacity,
+        NUM=len(given),
+        BY=plain.index(by) if by in plain else -1,
         HAS_IDS=ids.numel() > 0,
+        RACES=race is not None,
         SIZE=_SIZE,
     )
+    if race is not None:
+        _race_rows(race, spans, place, own[race.by], own[race.layer], programs, n)
+
+
+def _race_rows(
+    race: Race, spans: torch.Tensor, place: torch.Tensor, by: torch.Tensor, layer: torch.Tensor, programs: int, n: int
+) -> None:
+    """Who caused each of the rows that were just written."""
+    values, factor, ids, key = (one.contiguous() for one in race[:4])
+    last = len(race.weights) - 1
+    time = torch.empty(place.shape, dtype=torch.float64, device=place.device) if last else place
+    for number, (weight, pointer, index) in enumerate(zip(race.weights, race.in_ptr, race.in_idx, strict=True)):
+        _race_rows_kernel[(programs,)](
+            spans,
+            place,
+            values,
+            factor,
+            factor.shape[1] if factor.shape[0] > 1 else 0,
+            weight,
+            pointer,
+            index,
+            ids if ids.numel() else key,
+            ids.shape[1] if ids.numel() and ids.shape[0] > 1 else 0,
+            key,
+            race.step,
+            race.streams[number],
+            by,
+            layer,
+            time,
+            n,
+            place.shape[1],
+            NUMBER=number,
+            KEEPS_TIME=number < last,
+            HAS_WEIGHT=weight.numel() > 0,
+            HAS_IDS=ids.numel() > 0,
+            SIZE=_SIZE,
+            LANES=_LANES,
+            EDGES=_EDGES,
+            num_warps=1,
+            enable_fp_fusion=False,
+        )
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:

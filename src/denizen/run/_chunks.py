@@ -8,6 +8,7 @@ step counter lives on the device, so a replayed chunk draws fresh numbers.
 """
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -21,6 +22,7 @@ from denizen import ops
 from denizen.run._cuda_graph import CapturedFunction, aside
 from denizen.run._device import device_ms
 from denizen.run._engine import RunState, Stepper, one_graph
+from denizen.run._logged import alike, base, race_of
 from denizen.run._program import Function, Program, build
 from denizen.run._trace import ancestors, one_mode, shape, trace
 
@@ -186,8 +188,39 @@ class Chunks:
         for buffer, code, group in zip(self._counts, out[ends[3] : ends[4]], self._groups, strict=True):
             ops.add_histogram(buffer[k], code, group if group.numel() else None)
         if self._log is not None:
-            self._log.append(out[ends[4] :], program.traced.columns, self._steps[k, 0])
+            self._append(now, arguments, dict(zip(program.logged, out[ends[4] :], strict=True)), self._log)
         return out[: ends[0]], out[ends[0]], out[ends[1] : ends[2]], out[ends[2] : ends[3]]
+
+    def _append(
+        self, now: dict[Hashable, Tensor], arguments: list[Tensor], made: dict[Node, Tensor], log: "Recorder"
+    ) -> None:
+        """Rows of logged events.
+
+        Args:
+            now: what traced nodes stand for.
+            arguments: of the sums of this step.
+            made: what the body returned for events.
+            log: gets the rows.
+        """
+        program, constant = self._program, self._program.traced.constant
+        given = [one for sum_ in program.sums for one in sum_.arguments]
+
+        def tensor(node: Node) -> Tensor:
+            if not math.prod(shape(node)):
+                return torch.empty(shape(node), dtype=node.meta["val"].dtype, device=self._steps.device)
+            origin = base(node, program.fixed)
+            found = made.get(origin, now.get(origin))
+            if found is None and origin.op == "get_attr":
+                found = constant(origin)
+            if found is None:
+                found = next(held for one, held in zip(given, arguments, strict=True) if alike(origin, one))
+            return found.reshape(shape(node))
+
+        logged, races = [], []
+        for event in program.events:
+            logged += [tensor(event.mask), *(None if one is None else tensor(one) for one in event.columns.values())]
+            races.append(race_of(event, tensor))
+        log.append(logged, program.traced.columns, now[program.traced.step], races)
 
     def _sum(self, k: int, now: dict[Hashable, Tensor], given: list[Tensor]) -> None:
         place = 0

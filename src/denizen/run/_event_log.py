@@ -97,7 +97,13 @@ class Recorder:
         """A chunk begins: what is there is forgotten."""
         self._counts.zero_()
 
-    def append(self, logged: Sequence[Tensor], columns: tuple[tuple[str, ...], ...], step: Tensor) -> None:
+    def append(
+        self,
+        logged: Sequence[Tensor | None],
+        columns: tuple[tuple[str, ...], ...],
+        step: Tensor,
+        races: Sequence[ops.Race | None] | None = None,
+    ) -> None:
         """The events of a step; reads no value on the host.
 
         Args:
@@ -105,20 +111,24 @@ class Recorder:
             columns: names of the columns of each event; ``"id"``, the first one where there is one, holds identities
                 that are not 0 … N - 1.
             step: int64 `[]`, number of the step, from 0.
+            races: for each event what gives those of its columns that are None.
         """
         if self._columns is None:
             self._make(logged, columns)
         if columns != self._columns:
             raise ModelError(f"log: the columns changed from {self._columns} to {columns}; each step records the same")
         tensors = iter(logged)
-        for count, rows, names in zip(self._counts, self._rows, columns, strict=True):
+        races = races or [None] * len(columns)
+        for count, rows, names, race in zip(self._counts, self._rows, columns, races, strict=True):
             mask = next(tensors)
             values = {name: next(tensors) for name in names}
-            ids = values.pop("id", step.new_empty(0))
+            ids = values.pop("id", None)
             by = list(values).index("by") if "by" in values else -1
-            ops.append_events(count, rows, mask, ids, step, list(values.values()), by)
+            assert mask is not None, "only columns come by races"
+            who = step.new_empty(0) if ids is None else ids
+            ops.append_events(count, rows, mask, who, step, list(values.values()), by, race)
 
-    def _make(self, logged: Sequence[Tensor], columns: tuple[tuple[str, ...], ...]) -> None:
+    def _make(self, logged: Sequence[Any], columns: tuple[tuple[str, ...], ...]) -> None:
         """The buffers, by what the first step hands over."""
         tensors = iter(logged)
         shape, device = (self._counts.shape[1], self._capacity), self._counts.device

@@ -15,12 +15,14 @@ The loop is thereby rotated by half a step, which changes no value: `prologue` m
 import dataclasses
 import math
 from collections.abc import Callable, Hashable
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from denizen.ops import lookup_narrow
+from denizen.run._logged import ATTRIBUTE, Event, alike, base, events
 from denizen.run._neighbour_sums import VIEWS, Sum, as_sum
 from denizen.run._passes import split_reductions, widen
 from denizen.run._trace import Builder, Traced, ancestors, calls, shape
@@ -38,7 +40,7 @@ SAME_ORDER = (  # views that keep the order of the entries, where they keep thei
 )
 TABLE = 1 << 16  # entries of the largest tensor that is worth keeping for a chunk
 Source = Callable[[Node], bool]
-OPAQUE = (*SUMS, ops.sum_real.default, ops.pull.default, *DRAWS)
+OPAQUE = (*SUMS, ops.sum_real.default, ops.pull.default, *DRAWS, ATTRIBUTE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Program:
         groups: constants -> groups of the tallies, empty for none.
         kept: traced nodes that the body returns for the epilogue, each step its own.
         epilogue: -> records, checks of one step.
+        events: the logged ones.
+        logged: traced nodes that the body returns for them.
     """
 
     traced: Traced
@@ -81,6 +85,8 @@ class Program:
     groups: Function
     kept: list[Node]
     epilogue: Function
+    events: list[Event]
+    logged: list[Node]
 
 
 def build(traced: Traced, masks: list[bool], least: int = LEAST) -> Program:
@@ -100,7 +106,12 @@ def build(traced: Traced, masks: list[bool], least: int = LEAST) -> Program:
     order = {node: place for place, node in enumerate(traced.module.graph.nodes)}
     sums = _leading_sums(traced, {leaf for leaf, mask in zip(traced.leaves, masks, strict=True) if mask})
     fixed = _fixed(traced)
-    late, kept, tallies = _after(traced, order, set(fixed))
+    logged = events(traced)
+    needed = list(dict.fromkeys(base(node, fixed) for event in logged for node in event.needed))
+    late, kept, tallies = _after(traced, order, set(fixed), needed)
+    given = [one for sum_ in sums for one in sum_.arguments]
+    needed = [node for node in needed if not (_is_input(node) or node in fixed or not _numel(node))]
+    needed = [node for node in needed if not any(alike(node, one) for one in given)]
 
     def source(node: Node) -> bool:
         return _is_input(node) or node in fixed
@@ -111,11 +122,13 @@ def build(traced: Traced, masks: list[bool], least: int = LEAST) -> Program:
         fixed=fixed,
         sums=sums,
         prologue=_prologue(order, sums, source),
-        body=_body(traced, order, sums, kept, tallies, source),
+        body=_body(traced, order, sums, [*kept, *(one.args[0] for one in tallies), *needed], source),
         tallies=tallies,
         groups=_groups(order, tallies),
         kept=kept,
         epilogue=_epilogue(traced, order, late, tallies),
+        events=logged,
+        logged=needed,
     )
 
 
@@ -151,9 +164,11 @@ def _leading_sums(traced: Traced, masks: set[Node]) -> list[Sum]:
     return sums
 
 
-def _after(traced: Traced, order: dict[Node, int], fixed: set[Node]) -> tuple[set[Node], list[Node], list[Node]]:
+def _after(
+    traced: Traced, order: dict[Node, int], fixed: set[Node], logged: list[Node]
+) -> tuple[set[Node], list[Node], list[Node]]:
     """(nodes of the epilogue, those that the body keeps for it, histograms that become tallies)."""
-    needed = ancestors([*traced.new_leaves, traced.new_switches, *traced.logged])
+    needed = ancestors([*traced.new_leaves, traced.new_switches, *logged])
     wanted = ancestors([*traced.records, traced.bad])
     most = max((math.prod(shape(leaf)) for leaf in traced.leaves), default=1) // 8
     nodes = [
@@ -248,15 +263,12 @@ def _prologue(order: dict[Node, int], sums: list[Sum], source: Source) -> Functi
     return Function(builder.finish(_arguments(builder, sums, {}, source)), builder.inputs)
 
 
-def _body(
-    traced: Traced, order: dict[Node, int], sums: list[Sum], kept: list[Node], tallies: list[Node], source: Source
-) -> Function:
+def _body(traced: Traced, order: dict[Node, int], sums: list[Sum], rest: list[Any], source: Source) -> Function:
     builder = Builder(order)
     known: dict[Node, Node] = {}
     for one in sums:
         known[one.node] = one.total(builder, known, source)
-    codes: list[Node] = [node.args[0] for node in tallies]  # type: ignore[misc]
-    wanted = [*traced.new_leaves, traced.new_switches, *kept, *codes, *traced.logged]
+    wanted = [*traced.new_leaves, traced.new_switches, *rest]
     copied = builder.copy(wanted, known, source)
     count = len(traced.leaves)
     # The next step's head: the same nodes once more, over the new state.
