@@ -1,0 +1,39 @@
+"""How the SIRS model is bound to contacts."""
+
+from typing import TYPE_CHECKING, Any
+
+from denizen.errors import InputError, nearest
+from denizen.population import Population
+from denizen.space import EdgeList, Graph, Layers, Mixing
+from denizen.zoo._contacts import bound
+
+if TYPE_CHECKING:
+    from .model import SIRS
+
+
+def sirs(
+    contacts: Graph | Layers | Mixing | EdgeList | Population,
+    *,
+    network: str = "0",
+    symmetrize: bool = False,
+    **params: Any,
+) -> "SIRS":
+    """The SIRS model on contacts, or in a mixed population.
+
+    The defaults are round numbers and stand for no disease in particular.
+
+    Args:
+        contacts: a graph, random `Mixing` by groups, several of them as `Layers`, an edge list, or a population.
+        network: which network of a population.
+        symmetrize: add the opposite direction of every contact of a population's network.
+        **params: parameters of `SIRS`.
+
+    Raises:
+        InputError: for an unknown parameter or a value that does not fit.
+    """
+    from .model import SIRS
+
+    unknown = [name for name in params if name not in SIRS.params]
+    if unknown:
+        raise InputError(f"sirs: unknown parameter {unknown[0]!r}; {nearest(unknown[0], SIRS.params)}")
+    return SIRS(bound("sirs", contacts, network, symmetrize), **params)

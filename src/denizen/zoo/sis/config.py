@@ -1,0 +1,39 @@
+"""How the SIS model is bound to contacts."""
+
+from typing import TYPE_CHECKING, Any
+
+from denizen.errors import InputError, nearest
+from denizen.population import Population
+from denizen.space import EdgeList, Graph, Layers, Mixing
+from denizen.zoo._contacts import bound
+
+if TYPE_CHECKING:
+    from .model import SIS
+
+
+def sis(
+    contacts: Graph | Layers | Mixing | EdgeList | Population,
+    *,
+    network: str = "0",
+    symmetrize: bool = False,
+    **params: Any,
+) -> "SIS":
+    """The SIS model on contacts, or in a mixed population.
+
+    The defaults are round numbers and stand for no disease in particular.
+
+    Args:
+        contacts: a graph, random `Mixing` by groups, several of them as `Layers`, an edge list, or a population.
+        network: which network of a population.
+        symmetrize: add the opposite direction of every contact of a population's network.
+        **params: parameters of `SIS`.
+
+    Raises:
+        InputError: for an unknown parameter or a value that does not fit.
+    """
+    from .model import SIS
+
+    unknown = [name for name in params if name not in SIS.params]
+    if unknown:
+        raise InputError(f"sis: unknown parameter {unknown[0]!r}; {nearest(unknown[0], SIS.params)}")
+    return SIS(bound("sis", contacts, network, symmetrize), **params)
