@@ -29,6 +29,7 @@ PEOPLE, REPLICATES = 5_000, 16
 SHOWN = {  # of a model whose series differ much in size
     "covid": ("daily_infected", "daily_deaths"),
     "wealth": ("gini", "poor"),
+    "hiv": ("infected", "in_steady"),
     "wolf_sheep": ("sheep", "wolves", "grass"),
 }
 MOMENTS = {

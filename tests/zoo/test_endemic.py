@@ -44,17 +44,17 @@ def settled(build, dt: float) -> float:
 def test_endemic_states(build):
     """1 - 1/R0 without immunity; with it times (mu + w) / (mu + w + g): mean field, and a population of agents."""
     errors = []
-    for dt in (0.4, 0.2):
-        run = dz.simulate(mixed(build, 3), int(200 / dt), dt=dt, relax=MeanField(), compile=False)
+    for dt in (0.8, 0.4):
+        run = dz.simulate(mixed(build, 3), int(120 / dt), dt=dt, relax=MeanField(), compile=False)
         got = float(run["infected"][0, -1]) / 3
         assert abs(got - settled(build, dt)) < 1e-4
         errors.append(abs(got - ENDEMIC[build]))
     assert errors[1] < 0.6 * errors[0] < 0.03  # in proportion to dt
-    run = dz.simulate(mixed(build, 4000), 260, replicates=6, dt=0.5, seed=1, compile=False)
-    levels = run["infected"][:, 100:].double().mean(dim=1) / 4000
-    assert abs(float(levels.mean()) - settled(build, 0.5)) < 4 * float(levels.std()) / math.sqrt(6) + 1e-3
-    deaths = run["deaths"].double().mean() / 4000
-    assert abs(float(deaths) - (1 - math.exp(-TURNOVER / 2))) < 4 * math.sqrt(0.025 / 4000 / 6 / 260)
+    run = dz.simulate(mixed(build, 1500), 180, replicates=6, dt=0.5, seed=1, compile=False)
+    levels = run["infected"][:, 60:].double().mean(dim=1) / 1500
+    assert abs(float(levels.mean()) - settled(build, 0.5)) < 4 * float(levels.std()) / math.sqrt(6) + 2e-3
+    deaths = run["deaths"].double().mean() / 1500
+    assert abs(float(deaths) - (1 - math.exp(-TURNOVER / 2))) < 4 * math.sqrt(0.025 / 1500 / 6 / 180)
 
 
 @pytest.mark.parametrize("build", [sis, sirs])

@@ -30,7 +30,7 @@ class HIV(dz.Model):
     time_unit = "month"
 
     num_agents: int = 10_000
-    infect_rate: Tensor = dz.param(0.02, low=0.0, unit="1/tie/month", about="hazard from a chronic partner")
+    infect_rate: Tensor = dz.param(0.03, low=0.0, unit="1/tie/month", about="hazard from a chronic partner")
     acute_factor: Tensor = dz.param(10.0, low=0.0, about="hazard from an acute partner, relative to that")
     late_factor: Tensor = dz.param(5.0, low=0.0, about="hazard from a late partner, relative to that")
     acute_months: Tensor = dz.param(3.0, low=1.0, unit="month", about="mean duration")
