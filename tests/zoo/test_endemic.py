@@ -70,7 +70,7 @@ def test_hiv_in_a_mixture():
     """Casual ties so short that nobody is met twice: endemic share 1 - 1/R0, R0 = ties x chance x steps infected."""
     rate, ties, months = 0.1, 0.5 * (1 - math.exp(-1.0)), (15.0, 30.0, 15.0)
     model = HIV(
-        4000,
+        num_agents=4000,
         infect_rate=rate,
         acute_factor=1.0,
         late_factor=1.0,
@@ -93,7 +93,7 @@ def test_hiv_in_a_mixture():
 
 def test_hiv_couples():
     """Share with a steady partner: time in ties over time between their ends."""
-    model = HIV(3000, infect_rate=0.0, turnover=0.0, seed_share=0.0, steady_rate=0.1, steady_months=12.0)
+    model = HIV(num_agents=3000, infect_rate=0.0, turnover=0.0, seed_share=0.0, steady_rate=0.1, steady_months=12.0)
     run = dz.simulate(model, 80, replicates=2, seed=2, compile=False)
     chance, never = 1 - math.exp(-0.1), 1 - 12 * (1 - math.exp(-1 / 12))
     # The series looks as the next step begins, when ties that end with a step are over: one step of each is not seen.
@@ -103,7 +103,7 @@ def test_hiv_couples():
 
 
 def test_hiv_promises():
-    model = HIV(300, seed_share=0.2, infect_rate=0.05)
+    model = HIV(num_agents=300, seed_share=0.2, infect_rate=0.05)
     run = dz.simulate(model, 15, replicates=2, seed=3, compile=False)
     alone = dz.simulate(model, 15, worlds=[1], seed=3, compile=False)
     order = torch.randperm(300, generator=torch.Generator().manual_seed(2))

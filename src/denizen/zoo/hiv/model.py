@@ -29,7 +29,6 @@ class HIV(dz.Model):
 
     time_unit = "month"
 
-    num_agents: int = 10_000
     infect_rate: Tensor = dz.param(0.03, low=0.0, unit="1/tie/month", about="hazard from a chronic partner")
     acute_factor: Tensor = dz.param(10.0, low=0.0, about="hazard from an acute partner, relative to that")
     late_factor: Tensor = dz.param(5.0, low=0.0, about="hazard from a late partner, relative to that")
@@ -42,6 +41,7 @@ class HIV(dz.Model):
     casual_rate: Tensor = dz.param(0.1, low=0.0, learnable=False, unit="1/month", about="casual ties that begin")
     casual_months: Tensor = dz.param(2.0, low=0.0, learnable=False, unit="month", about="mean duration")
     seed_share: Tensor = dz.param(0.01, low=0.0, high=1.0, learnable=False, about="share acute at the start")
+    num_agents: int = 10_000
     most_casual: int = 4
 
     def __post_init__(self) -> None:
