@@ -39,6 +39,7 @@ MOMENTS = {
     "forest_fire": (1, 80, 300),
     "life": (5, 50, 300),
     "mountaincar": (0, 15, 30),
+    "opinions": (1, 6, 60),
     "pendulum": (0, 12, 24),
     "traffic": (1, 20, 100),
     "voter": (3, 30, 200),

@@ -73,3 +73,8 @@ def test_wrong_arguments():
             life(**wrong)
     own = Life(Grid((5, 5)), pattern=placed(PATTERNS["blinker"], Grid((5, 5))))
     assert int(dz.simulate(own, 1)["living"]) == 3
+
+
+def test_a_grid_that_does_not_fit_is_refused_before_anything_is_made():
+    with pytest.raises(InputError, match=r"1,600,000,000 cells × 1,000,000 replicates need at least .* GiB"):
+        dz.simulate(life(rows=40_000, columns=40_000), 1, replicates=1_000_000, device="cpu")

@@ -15,7 +15,7 @@ from denizen.fit._experiment import KEEP, MOST_AGENTS, Experiment
 from denizen.fit._parameters import as_tensor
 from denizen.fit._target import NO_DAYS, Calendar, Target
 from denizen.fit._weigher import Observation, Weigher
-from denizen.model import Intervention, Model
+from denizen.model import Intervention, Model, extent
 from denizen.rng import MAX_SEED
 from denizen.run import Run, choose_device, simulate
 from denizen.run._memory import check_room
@@ -236,7 +236,7 @@ class Filters:
                 f"dz.Model, or take another method"
             )
         check_targets(caller, experiment.targets)
-        agents = max(1, experiment.model.num_agents)
+        agents = max(1, extent(experiment.model)[0])
         self.sets, self.particles = max(1, min(sets, MOST_AGENTS // (agents * particles))), particles
         self._caller, self._experiment, self._passes, self._threshold = caller, experiment, passes, threshold
         self._held: Particles | None = None

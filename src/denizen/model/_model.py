@@ -212,6 +212,12 @@ class Model:
         return f"{type(self).__name__}({', '.join(f'{n}={_brief(v)}' for n, v in self._held().items())})"
 
 
+def extent(model: Any) -> tuple[int, str]:
+    """How much a step works on: (number, ``"agents"`` or ``"cells"``), the cells of a grid where they are more."""
+    cells = [grid.num_cells for grid in model._held().values() if isinstance(grid, Grid)]
+    return max([(model.num_agents, "agents"), *((number, "cells") for number in cells)], key=lambda found: found[0])
+
+
 def _check_methods(cls: type[Any]) -> None:
     """Raise `ModelError` where a method of an author's class cannot be called as the engine will call it."""
     ours = [base for base in cls.__mro__ if base.__module__.startswith("denizen.model.")]

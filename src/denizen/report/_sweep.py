@@ -42,7 +42,7 @@ class Swept:
 def about(one: Swept) -> str:
     """A line on what a sweep is."""
     facts, sweep = one.manifest, one.sweep
-    agents = f"{facts['agents']:,} agents, " if facts["agents"] is not None else ""
+    agents = f"{facts['agents']:,} agents, " if facts["agents"] else ""
     return (
         f"{agents}{facts['sets']:,} sets of {', '.join(sweep.names)} ({facts['design']['kind']}) × "
         f"{sweep.replicates:,} replicates × {sweep.steps * sweep.dt:,.10g} {sweep.time_unit}s, seed {sweep.seed}"

@@ -10,6 +10,7 @@ import torch
 
 from denizen import _tree
 from denizen.errors import CapacityError, InputError
+from denizen.model import extent
 from denizen.perf.watch import free, out_of_memory
 
 if TYPE_CHECKING:
@@ -38,13 +39,13 @@ def check_room(
         rows: what the caller calls them.
         others: what becomes of those that do not fit.
     """
-    agents, room = model.num_agents, free(device)
+    (agents, kind), room = extent(model), free(device)
     moved = sum(leaf.nbytes for leaf in _tree.tensors(model) if leaf.device.type != device.type)
     needed = BYTES * agents * worlds + moved
     if room is not None and needed > room:
         graphs = f" and {moved / 2**30:,.1f} GiB for the model's own data" if moved > needed // 10 else ""
         raise InputError(
-            f"{caller}: {agents:,} agents × {worlds:,} {rows} need at least {needed / 2**30:,.1f} GiB{graphs}, and "
+            f"{caller}: {agents:,} {kind} × {worlds:,} {rows} need at least {needed / 2**30:,.1f} GiB{graphs}, and "
             f"{room / 2**30:,.1f} GiB are free on {device}; lower {rows} "
             f"(about {max(1, (room - moved) // max(BYTES * agents, 1)):,} fit){others}"
         )
@@ -90,7 +91,7 @@ def _memory(run: "Run") -> dict[str, int]:
 
     if _started(run):
         return _plan._memory(run)
-    agents, worlds = run.model.num_agents, len(run.worlds)
+    (agents, _), worlds = extent(run.model), len(run.worlds)
     return {"model": sum(leaf.nbytes for leaf in _tree.tensors(run.model)), "state (guessed)": BYTES * agents * worlds}
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import ModelError
-from denizen.model import Model
+from denizen.model import Model, extent
 from denizen.run._simulate import simulate
 
 MOST_AGENTS = 1 << 26  # of all rows of a launch together: enough to fill a GPU, and a GiB or two
@@ -18,7 +18,7 @@ MOST_AGENTS = 1 << 26  # of all rows of a launch together: enough to fill a GPU,
 
 def at_once(model: Model, most: int = MOST_AGENTS) -> int:
     """Rows of a launch that has at most so many agents in all, at least one."""
-    return max(1, most // max(1, model.num_agents))
+    return max(1, most // max(1, extent(model)[0]))
 
 
 def simulated(

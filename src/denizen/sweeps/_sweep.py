@@ -13,7 +13,7 @@ from denizen._arguments import folder as folder_path
 from denizen._arguments import json_values, number, switch, whole
 from denizen._printing import progress as progress_bar
 from denizen.errors import InputError, nearest
-from denizen.model import Course, Intervention, Model
+from denizen.model import Course, Intervention, Model, extent
 from denizen.perf.watch import free
 from denizen.rng import MAX_SEED
 from denizen.run import choose_device
@@ -251,7 +251,7 @@ def _size(launch: Launch, most: int) -> int:
     fit, room = at_once(model, MOST_AGENTS.get(device.type, MOST_AGENTS["cpu"])), free(device)
     if room is not None:
         series = len(launch.names if launch.names is not None else model.all_series)
-        row = AGENT * model.num_agents + NUMBER * launch.steps * series
+        row = AGENT * extent(model)[0] + NUMBER * launch.steps * series
         fit = min(fit, int(SHARE * room) // max(row, 1))
     return max(1, min(most, fit))
 

@@ -1,0 +1,32 @@
+"""How many agents there are, and what theory says of their opinions."""
+
+from typing import TYPE_CHECKING, Any
+
+from denizen.errors import InputError, nearest
+from denizen.model import whole
+
+if TYPE_CHECKING:
+    from .model import Opinions
+
+
+def opinions(*, num_agents: int = 1000, **params: Any) -> "Opinions":
+    """Agents who all may meet.
+
+    Args:
+        num_agents: how many.
+        **params: `confidence`, `move`.
+
+    Raises:
+        InputError: for an unknown parameter or a value that does not fit.
+    """
+    from .model import Opinions
+
+    unknown = [name for name in params if name not in Opinions.params]
+    if unknown:
+        raise InputError(f"opinions: unknown parameter {unknown[0]!r}; {nearest(unknown[0], Opinions.params)}")
+    return Opinions(num_agents=whole("opinions", "num_agents", num_agents, 2), **params)
+
+
+def main_clusters(confidence: float) -> int:
+    """About how many large groups are left in the end (Deffuant et al., Adv. Complex Syst. 3, 87, 2000)."""
+    return max(1, int(1 / (2 * confidence)))
