@@ -10,7 +10,8 @@ from torch.distributions import LogNormal, Normal, Uniform
 import denizen as dz
 from denizen.errors import InputError
 from denizen.fit import PerGroup, Shared, Steps, Walk
-from denizen.fit._parameters import Parameters, of_model
+from denizen.fit._from_priors import of_model
+from denizen.fit._parameters import Parameters
 from denizen.model import Course
 from denizen.space import generators
 from denizen.zoo.sir import SIR, sir

@@ -13,7 +13,7 @@ from torch.distributions import Beta, Distribution, ExpTransform, LogNormal, Nor
 
 import denizen as dz
 from denizen.errors import InputError
-from denizen.fit._parameters import of_priors
+from denizen.fit._from_priors import of_priors
 from denizen.fit._target import Noise
 from denizen.space import generators
 from denizen.zoo.sir import sir
@@ -50,7 +50,7 @@ def test_drawing_moves_no_generator_of_torch() -> None:
 
 @pytest.mark.parametrize("prior", [Uniform(0.02, 0.1), LOG_UNIFORM])
 def test_a_search_stays_where_the_prior_reaches(prior: Distribution) -> None:
-    from denizen.fit._parameters import of_model
+    from denizen.fit._from_priors import of_model
     from denizen.space import generators
 
     model = sir(generators.erdos_renyi(50, mean_degree=4, seed=0), infect_rate=0.05)
@@ -66,7 +66,7 @@ def test_a_search_stays_where_the_prior_reaches(prior: Distribution) -> None:
 
 
 def test_each_entry_stays_where_its_own_prior_reaches() -> None:
-    from denizen.fit._parameters import of_model
+    from denizen.fit._from_priors import of_model
 
     priors = [Uniform(0.1, 0.35), LogNormal(-0.7, 0.1), Uniform(0.5, 0.9), None]
     parameters = of_model("test", Mix(), {"mix": dz.fit.PerGroup(priors)})
@@ -89,7 +89,7 @@ def test_each_entry_stays_where_its_own_prior_reaches() -> None:
 
 
 def test_a_flat_parameter_cannot_be_drawn() -> None:
-    from denizen.fit._parameters import of_model
+    from denizen.fit._from_priors import of_model
     from denizen.space import generators
 
     model = sir(generators.erdos_renyi(50, mean_degree=4, seed=0))

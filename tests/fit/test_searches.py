@@ -113,7 +113,7 @@ def test_the_loss_of_few_worlds_has_no_bias_and_knows_its_noise() -> None:
 def test_places_near_the_best_get_more_worlds() -> None:
     from denizen.fit._budget import Budget
     from denizen.fit._experiment import Experiment
-    from denizen.fit._parameters import of_priors
+    from denizen.fit._from_priors import of_priors
     from denizen.fit._trials import Trials
 
     targets = {"y": dz.fit.Target(observed(0.0, 0.0, 1), scale="identity")}

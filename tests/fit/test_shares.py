@@ -16,7 +16,7 @@ from torch.distributions import Dirichlet, Normal
 import denizen as dz
 from denizen.errors import InputError
 from denizen.fit._chains import effective_draws
-from denizen.fit._parameters import of_model, of_priors
+from denizen.fit._from_priors import of_model, of_priors
 
 PRIOR = Dirichlet(torch.tensor([2.0, 3.0, 1.5]))
 

@@ -16,11 +16,12 @@ from torch import Tensor
 
 from denizen._arguments import number, whole
 from denizen.errors import InputError, ModelError, expect_function
+from denizen.fit._densities import support
 from denizen.fit._experiment import KEEP, Experiment
 from denizen.fit._gauss_newton import GaussNewton, finish, inverse_covariance
 from denizen.fit._method import Iteration, Solution, Tell
 from denizen.fit._observed import Observed
-from denizen.fit._parameters import Bounded, Parameters, support
+from denizen.fit._parameters import Bounded, Parameters
 from denizen.fit._target import Target
 from denizen.model import Model
 from denizen.relax import StraightThrough

@@ -18,9 +18,10 @@ from denizen._printing import Table, plain
 from denizen._printing import progress as progress_bar
 from denizen.errors import InputError, ModelError, expect_function, nearest
 from denizen.fit._experiment import KEEP, Experiment
+from denizen.fit._from_priors import of_model
 from denizen.fit._gradient import LOOK, Steady, within
 from denizen.fit._observed import Observed
-from denizen.fit._parameters import Bounded, of_model
+from denizen.fit._parameters import Bounded
 from denizen.fit._target import Calendar, as_targets, dated
 from denizen.model import Env, Model
 from denizen.relax import StraightThrough

@@ -10,7 +10,7 @@ import torch
 from denizen._arguments import whole
 from denizen.errors import InputError
 from denizen.fit._experiment import Experiment, Simulator
-from denizen.fit._parameters import of_model, of_priors
+from denizen.fit._from_priors import of_model, of_priors
 from denizen.fit._target import Calendar, Target, as_targets, dated
 from denizen.model import Course, Env, Intervention, Model, Param
 from denizen.rng import MAX_SEED
