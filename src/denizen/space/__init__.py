@@ -16,6 +16,8 @@ from denizen.space._readers import from_arrays as from_arrays
 from denizen.space._readers import from_networkx as from_networkx
 from denizen.space._readers import from_scipy as from_scipy
 from denizen.space._readers import read_edges as read_edges
+from denizen.space._space import Near as Near
+from denizen.space._space import Space as Space
 from denizen.space._structure import Structure as Structure
 from denizen.space._ties import Ties as Ties
 from denizen.space._ties import random_contacts as random_contacts
