@@ -53,7 +53,7 @@ def replay_ms(run: Run, steps: int, times: int = 5) -> float:
     return best
 
 
-def kernels(run: Run, steps: int = 64, skip: int = 64) -> tuple[float, float, list[str]]:
+def kernels(run: Run, steps: int = 64, skip: int = 64, most: int = 5) -> tuple[float, float, list[str]]:
     """(launches a step, busy milliseconds a step, the longest kernels) of a chunk `skip` steps after the start."""
     capture, start = run._capture, run._stepper.start()
     assert capture is not None
@@ -65,7 +65,7 @@ def kernels(run: Run, steps: int = 64, skip: int = 64) -> tuple[float, float, li
         capture.run(later, steps)
         torch.cuda.synchronize()
     events = sorted((e for e in seen.key_averages() if e.device_time_total), key=lambda e: -e.device_time_total)
-    top = [f"{e.key[:60]} {e.count / steps:.2f} x {e.device_time_total / e.count:.2f} us" for e in events[:5]]
+    top = [f"{e.key[:60]} {e.count / steps:.2f} x {e.device_time_total / e.count:.2f} us" for e in events[:most]]
     return sum(e.count for e in events) / steps, sum(e.device_time_total for e in events) / steps / 1e3, top
 
 

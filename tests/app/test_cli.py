@@ -20,6 +20,7 @@ import denizen as dz
 from denizen import app, population
 from denizen.app import _cli
 from denizen.run import load
+from denizen.zoo import ModelEntry, entries
 from denizen.zoo.sir import SIR
 
 SMALL = ["sir", "--agents", "300", "--steps", "12", "--replicates", "2"]
@@ -167,7 +168,7 @@ def test_models_lists_what_can_be_set(denizen):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run"], "which model? covid, seir, sir, or FILE.py:NAME"),
+        (["run"], f"which model? {', '.join(entries(ModelEntry))}, or FILE.py:NAME"),
         (["run", "covd"], "did you mean 'covid'"),
         (["run", "covid", "--population", "nowhere"], "does not exist"),
         (["run", "covid", "--population", "synthetic:astoira"], "did you mean 'astoria'"),

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 import triton
+from test_near import program
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
@@ -31,7 +32,7 @@ from denizen.nn.kernels import (
     _rows,
     _two_layers,
 )
-from denizen.ops import _appending, _attribution, _codes, _couples, _draws, _moves, _neighbours, _tables
+from denizen.ops import _appending, _attribution, _codes, _couples, _draws, _moves, _neighbours, _pairs, _tables
 from denizen.space import Graph
 from denizen.space.generators import erdos_renyi
 
@@ -63,7 +64,7 @@ def pretend() -> None:
 
     JITFunction.run = compile_only
     others = (_adam, _conv_encoder, _mlp, _rows, _two_layers)
-    for module in (_appending, _attribution, _codes, _couples, _draws, _moves, _neighbours, _tables, *others):
+    for module in (_appending, _attribution, _codes, _couples, _draws, _moves, _neighbours, _pairs, _tables, *others):
         module.variant = lambda device: "triton"
 
 
@@ -168,6 +169,18 @@ def moves() -> None:
     for dtype in (torch.bool, torch.int16, torch.float32, torch.int64):
         for buffer in (torch.zeros(9, 5000, dtype=dtype), torch.zeros(5000, 9, dtype=dtype).t()):
             ops.move_rows(buffer, torch.arange(9))
+
+
+def near() -> None:
+    """Sums over near pairs in every shape of space, and the nearest."""
+    for size, torus in (((9.0,), True), ((9.0, 2.0), True), ((9.0, 9.0, 9.0), True), ((9.0, 9.0), False)):
+        counts, dims = [int(side // 3) * 3 or 1 for side in size], len(size)
+        position, there = torch.rand(2, 70, dims), torch.ones(2, 70, dtype=torch.int8)
+        for key, present in ((torch.arange(70)[None], None), (torch.empty(1, 0).long(), there)):
+            binned = ops.bin_agents(position, key, present, list(size), counts)
+        fields = torch.rand(2, 70, 2), torch.rand(2, 70, 1), torch.rand(2, 1)
+        ops.sum_pairs(position, *fields, *binned, list(size), counts, torus, 1.0, program(dims))
+        ops.nearest_agent(*binned, list(size), counts, torus, 1.0)
 
 
 def rows() -> None:
@@ -308,6 +321,20 @@ def messages() -> None:
 if __name__ == "__main__":
     pretend()
     ahead()
-    for part in (draws, sums, events, tables, couples, moves, rows, layers, convolutions, few_rows, laps, messages):
+    for part in (
+        draws,
+        sums,
+        events,
+        tables,
+        couples,
+        moves,
+        near,
+        rows,
+        layers,
+        convolutions,
+        few_rows,
+        laps,
+        messages,
+    ):
         part()
     print(json.dumps(sorted(compiled)))

@@ -34,6 +34,10 @@ def pull(offset, distance, weight, reach, own):
     return force, torch.exp(-distance) * own[0], torch.sin(3 * distance) + offset.abs().sum()
 
 
+def rng_of(ids: Tensor) -> dz.rng.Rng:
+    return dz.rng.Rng(torch.tensor([0, 0]), torch.tensor(0), num=len(ids), ids=ids)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 3), st.floats(1.0, 10.0), st.booleans(), st.integers(1, 60), st.integers(0, 99), st.data())
 def test_sums_are_those_over_every_pair(dims, ratio, torus, num, seed, data):
@@ -85,11 +89,11 @@ def test_many_in_one_cell_and_far_too_many_cells():
 def test_another_layout_gives_the_same_bits(space):
     position, weight, order = places(space, 90), torch.randn(90, 2), torch.randperm(90)
     ids = torch.arange(90) * 3
-    plain = space.near(position, 1.4, id=ids).sum(weight)
-    turned = space.near(position[order], 1.4, id=ids[order])
+    plain = space.near(position, 1.4, rng_of(ids)).sum(weight)
+    turned = space.near(position[order], 1.4, rng_of(ids[order]))
     assert torch.equal(turned.sum(weight[order]), plain[order])
     place = torch.argsort(order)
-    nearest = space.near(position, 1.4, id=ids).nearest()[order]
+    nearest = space.near(position, 1.4, rng_of(ids)).nearest()[order]
     assert torch.equal(turned.nearest(), torch.where(nearest < 0, nearest, place[nearest.clamp(min=0)]))
 
 
@@ -245,7 +249,13 @@ def test_wrong_spaces_are_refused(arguments, says):
 
 @pytest.mark.parametrize(
     ("radius", "says"),
-    [(0.0, "radius=0"), (-1.0, "radius"), (math.nan, "radius=nan"), (10.5, "longest side"), (torch.tensor(1.0), "cut at")],
+    [
+        (0.0, "radius=0"),
+        (-1.0, "radius"),
+        (math.nan, "radius=nan"),
+        (10.5, "longest side"),
+        (torch.tensor(1.0), "cut at"),
+    ],
 )
 def test_wrong_radii_are_refused(radius, says):
     with pytest.raises((InputError, ModelError), match=says):
@@ -255,11 +265,14 @@ def test_wrong_radii_are_refused(radius, says):
 def test_wrong_tensors_are_refused():
     position = places(PLANE, 5)
     for wrong in (position[:, :1], position.long(), position[0], [[1.0, 2.0]]):
-        with pytest.raises(ModelError, match="Space.near"):
+        with pytest.raises(ModelError, match=r"Space\.near"):
             PLANE.near(wrong, 1.0)
-    for name in ("id", "where"):
-        with pytest.raises(ModelError, match=f"{name} is"):
-            PLANE.near(position, 1.0, **{name: torch.arange(4)})
+    with pytest.raises(ModelError, match=r"where is \(4,\)"):
+        PLANE.near(position, 1.0, where=torch.arange(4))
+    with pytest.raises(ModelError, match="rng is of 4 agents, position of 5"):
+        PLANE.near(position, 1.0, rng_of(torch.arange(4)))
+    with pytest.raises(ModelError, match="expected the step's rng"):
+        PLANE.near(position, 1.0, torch.arange(5))
     near = PLANE.near(position, 1.0)
     with pytest.raises(ModelError, match=r"theirs\[0\] is torch.float32 \(4,\)"):
         near.sum(torch.ones(4))
@@ -367,18 +380,19 @@ class Escapes(dz.Model):
 
     space: Space = PLANE
     num_agents: int = 10
+    known: bool = True
 
     def init(self, rng):
         return Crowd(position=self.space.random(rng, "place"))
 
     def step(self, now, rng):
-        away = self.space.near(now.position, 2.0).sum(now.position)
-        return now.replace(position=now.position + 0.1 * away + 1)
+        num = self.space.near(now.position, 2.0, rng if self.known else None).count()
+        return now.replace(position=now.position + 0.1 * num[:, None])
 
 
 def test_agents_who_leave_space_stop_the_run():
-    with pytest.raises(ModelError, match=r"Crowd.position \(real\)"):
-        dz.simulate(Escapes(), 30, compile=False)
+    with pytest.raises(ModelError, match=r"a position is NaN or outside .* \(10.0, 7.0\); .*space.move.*between steps"):
+        dz.simulate(Escapes(), 60, compile=False)
 
 
 def test_every_size_of_cells_gives_the_same_pairs():

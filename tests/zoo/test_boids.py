@@ -1,6 +1,7 @@
 """Boids: flocking against exact values, symmetries, and the engine's promises for continuous space."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -57,7 +58,7 @@ def test_nothing_depends_on_where_the_flock_is_or_how_it_is_turned(shift):
     torch.testing.assert_close(around[1], turned(course), rtol=1e-4, atol=1e-5)
 
 
-def test_promises_of_the_engine(tmp_path):
+def test_promises_of_the_engine():
     """Replicates alone, another layout and a resumed run: the same bits."""
     model = boids(40, side=30, radius=8)
     whole = dz.simulate(model, 12, seed=5, replicates=3, compile=False)
@@ -68,7 +69,7 @@ def test_promises_of_the_engine(tmp_path):
     turned = dz.simulate(model, 12, seed=5, worlds=[1], ids=order, compile=False)
     assert torch.equal(turned.state.position[0], alone.state.position[0][order])
     begun = dz.simulate(model, 5, seed=5, worlds=[1], compile=False)
-    begun.run(7)
+    begun.extend(7)
     assert torch.equal(begun.state.position, alone.state.position)
 
 
@@ -101,5 +102,5 @@ def test_mistakes_are_told_by_line(mistake):
     model = Thinks(Space(size=(30.0, 30.0)), num_agents=20, mistake=mistake)
     report = dz.check(model)
     assert not report.ok
-    lines = open(__file__).read().splitlines()
+    lines = Path(__file__).read_text().splitlines()
     assert any(lines[f.line.number - 1].endswith(f"# here: {mistake}") for f in report.findings if f.line), report

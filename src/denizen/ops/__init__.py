@@ -38,7 +38,7 @@ from denizen.ops._neighbours import from_fixed as from_fixed
 from denizen.ops._neighbours import sum_counts as sum_counts
 from denizen.ops._neighbours import sum_fixed as sum_fixed
 from denizen.ops._neighbours import sum_real as sum_real
-from denizen.ops._pair_program import Builder as PairBuilder
+from denizen.ops._pair_program import PairBuilder as PairBuilder
 from denizen.ops._pairs import bin_agents as bin_agents
 from denizen.ops._pairs import nearest_agent as nearest_agent
 from denizen.ops._pairs import sum_pairs as sum_pairs

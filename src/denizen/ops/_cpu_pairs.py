@@ -4,6 +4,8 @@ Pairs that are found near each other are noted by the hundred; then each operati
 them, which the compiler turns into vector instructions. So no function has to be compiled.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -125,9 +127,30 @@ def _over_zero(a, b):
 
 
 @_jit
-def _sum(theirs, own, shared, order, start, cell, place, size, counts, torus, radius, ops, args, consts, outputs, out, best, only_best, first, last):
+def _sum(
+    theirs,
+    own,
+    shared,
+    order,
+    start,
+    cell,
+    place,
+    size,
+    counts,
+    torus,
+    radius,
+    ops,
+    args,
+    consts,
+    outputs,
+    out,
+    best,
+    only_best,
+    first,
+    last,
+):
     """Receivers at slots first … last - 1 of all worlds: sums of a program, or the nearest neighbour."""
-    dims, num = place.shape[1], place.shape[2]
+    dims = place.shape[1]
     square_at = dims
     inputs = dims + 1 + theirs.shape[2] + own.shape[2] + shared.shape[1]
     values = np.empty((inputs + ops.shape[0], _BATCH), np.float32)
@@ -258,7 +281,7 @@ def bin_agents(
     order, cell = (torch.empty(worlds, num, dtype=torch.int32) for _ in range(2))
     start = torch.empty(worlds, int(np.prod(counts)) + 3, dtype=torch.int32)
     place = torch.empty(worlds, dims, num)
-    args = (
+    args: Any = (
         position.detach().contiguous().numpy(),
         key.contiguous().numpy() if key.numel() else _NONE_INT,
         key.numel() > 0,
@@ -284,7 +307,7 @@ def _over_slots(fields, binned, spec, program, outputs, best):
         else:
             args[line, : len(operands)] = operands
     out = torch.zeros(*order.shape, len(program.outputs))
-    given = (
+    given: Any = (
         *(f.detach().to(torch.float32).contiguous().numpy() for f in fields),
         order,
         start,

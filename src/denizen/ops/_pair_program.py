@@ -65,10 +65,12 @@ def read(text: str) -> Program:
     for line in lines:
         op, *args = line.split()
         made.append((op, (float(args[0]),) if op == "const" else tuple(map(int, args))))
-    return Program(*map(int, head.split()), tuple(made), tuple(int(n) for n in outputs.strip("(),").split(",")))
+    dims, theirs, own, shared = map(int, head.split())
+    places = tuple(int(place) for place in outputs.strip("(),").split(",") if place)
+    return Program(dims, theirs, own, shared, tuple(made), places)
 
 
-class Builder:
+class PairBuilder:
     """Writes a program; equal operations on equal operands are written once."""
 
     def __init__(self, dims: int, theirs: int, own: int, shared: int) -> None:
@@ -135,15 +137,15 @@ class Builder:
     # --- made of the few operations ---------------------------------------------------------------------------------
 
     def add(self, a: int, b: int) -> int:
-        """a + b."""
+        """The sum."""
         return self.op("add", a, b)
 
     def sub(self, a: int, b: int) -> int:
-        """a - b."""
+        """The difference."""
         return self.op("sub", a, b)
 
     def mul(self, a: int, b: int) -> int:
-        """a * b."""
+        """The product."""
         return a if self.value(b) == 1 else b if self.value(a) == 1 else self.op("mul", a, b)
 
     def scaled(self, a: int, factor: float) -> int:
@@ -181,13 +183,15 @@ class Builder:
         return total
 
     def exp(self, x: int) -> int:
-        """e to the x: 2 to a whole number times a polynomial on ±ln 2 / 2; 0 below -87, inf above 88."""
+        """The exponential: 2 to a whole number times a polynomial on ±ln 2 / 2; 0 below -87, inf above 88."""
         inside = self.most(self.least(x, self.const(88.0)), self.const(-87.0))
         whole = self.op("floor", self.add(self.scaled(inside, math.log2(math.e)), self.const(0.5)))
         rest = self.sub(self.sub(inside, self.scaled(whole, _LN2[0])), self.scaled(whole, _LN2[1]))
         half = self.op("pow2", self.op("floor", self.scaled(whole, 0.5)))  # in two: 2**127 times a little is finite
         other = self.op("pow2", self.sub(whole, self.op("floor", self.scaled(whole, 0.5))))
-        inner = self.mul(self.mul(self.polynomial(rest, [1 / math.factorial(k) for k in range(7, -1, -1)]), half), other)
+        inner = self.mul(
+            self.mul(self.polynomial(rest, [1 / math.factorial(k) for k in range(7, -1, -1)]), half), other
+        )
         high = self.op("where", self.op("lt", self.const(88.0), x), self.const(math.inf), inner)
         return self.op("where", self.op("lt", x, self.const(-87.0)), self.const(0.0), high)
 
@@ -211,7 +215,7 @@ class Builder:
 
 
 def _parts(value: float, count: int, bits: int) -> tuple[float, ...]:
-    """A number as a sum of floats, all but the last of few digits: products of those with small whole numbers are exact."""
+    """A number as a sum of floats, all but the last of few digits, which small whole numbers multiply exactly."""
     out = []
     for _ in range(count - 1):
         mantissa, exponent = math.frexp(value)
@@ -277,7 +281,7 @@ def backward(text: str) -> str:
     """
     forward = read(text)
     num = forward.theirs + forward.own + len(forward.outputs)
-    made = Builder(forward.dims, num, num, forward.shared)
+    made = PairBuilder(forward.dims, num, num, forward.shared)
     offset, square, others, mine, shared = made.inputs
     cut, end = forward.theirs, forward.theirs + forward.own
     # As a receiver: what j is to i.
@@ -296,7 +300,7 @@ def backward(text: str) -> str:
     return made.program([*place, *(made.const(0.0) if one is None else one for one in rest)]).text
 
 
-def _of_offset(made: Builder, gradients: list[int | None], axis: int, offset: list[int]) -> int:
+def _of_offset(made: PairBuilder, gradients: list[int | None], axis: int, offset: list[int]) -> int:
     direct, square = gradients[axis], gradients[len(offset)]
     through = None if square is None else made.mul(made.scaled(square, 2.0), offset[axis])
     if direct is None or through is None:
@@ -305,7 +309,7 @@ def _of_offset(made: Builder, gradients: list[int | None], axis: int, offset: li
     return made.add(direct, through)
 
 
-def _reverse(made: Builder, program: Program, inputs: list[int], cotangents: list[int]) -> list[int | None]:
+def _reverse(made: PairBuilder, program: Program, inputs: list[int], cotangents: list[int]) -> list[int | None]:
     """Gradients of a program's inputs; None for those that no output depends on."""
     values = list(inputs)
     for name, args in program.lines:
@@ -326,13 +330,13 @@ def _reverse(made: Builder, program: Program, inputs: list[int], cotangents: lis
     return gradients[: program.inputs]
 
 
-def _where_rule(made: Builder, give: Any, g: int, out: int, args: Any, v: Any) -> None:
+def _where_rule(made: PairBuilder, give: Any, g: int, out: int, args: Any, v: Any) -> None:
     zero = made.const(0.0)
     give(args[1], made.op("where", v[0], g, zero))
     give(args[2], made.op("where", v[0], zero, g))
 
 
-def _sqrt_rule(made: Builder, give: Any, g: int, out: int, args: Any, v: Any) -> None:
+def _sqrt_rule(made: PairBuilder, give: Any, g: int, out: int, args: Any, v: Any) -> None:
     """0 at 0: agents in one place pull each other nowhere."""
     zero, one = made.const(0.0), made.const(1.0)
     at_zero = made.op("eq", out, zero)
@@ -340,14 +344,14 @@ def _sqrt_rule(made: Builder, give: Any, g: int, out: int, args: Any, v: Any) ->
     give(args[0], made.op("where", at_zero, zero, slope))
 
 
-def _abs_rule(made: Builder, give: Any, g: int, out: int, args: Any, v: Any) -> None:
+def _abs_rule(made: PairBuilder, give: Any, g: int, out: int, args: Any, v: Any) -> None:
     zero = made.const(0.0)
     down = made.op("where", made.op("lt", v[0], zero), made.neg(g), zero)
     give(args[0], made.op("where", made.op("lt", zero, v[0]), g, down))
 
 
 def _both(left: Callable[..., int], right: Callable[..., int]) -> Callable[..., None]:
-    def rule(made: Builder, give: Any, g: int, out: int, args: Any, v: Any) -> None:
+    def rule(made: PairBuilder, give: Any, g: int, out: int, args: Any, v: Any) -> None:
         give(args[0], left(made, g, out, v))
         give(args[1], right(made, g, out, v))
 

@@ -27,7 +27,9 @@ _ADVICE = (
 
 
 @functools.lru_cache(maxsize=256)
-def program_of(function: Callable[..., Any], dims: int, theirs: tuple[Shape, ...], own: tuple[Shape, ...], shared: int):
+def program_of(
+    function: Callable[..., Any], dims: int, theirs: tuple[Shape, ...], own: tuple[Shape, ...], shared: int
+) -> tuple[str, tuple[Shape, ...], bool]:
     """(text of the program, shapes of its results, whether they came as a tuple) of a function.
 
     Args:
@@ -95,8 +97,8 @@ def _read(
         if not isinstance(one, Tensor) or one.dim() > 1:
             what = f"a tensor of shape {tuple(one.shape)}" if isinstance(one, Tensor) else type(one).__name__
             raise ModelError(
-                f"Near.reduce: {_name(function)} returned {what}, expected a number of the pair or a short vector, or a "
-                f"tuple of these: it is written for one pair"
+                f"Near.reduce: {_name(function)} returned {what}, expected a number of the pair or a short vector, "
+                f"or a tuple of these: it is written for one pair"
             )
         places += [builder.number(place) for place in mode.places(one).ravel().tolist()]
         shapes.append(tuple(one.shape))
@@ -130,19 +132,11 @@ class _Reader(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = func._schema.name.removeprefix("aten::")
-        inputs = [t for t in _tensors((args, kwargs)) if isinstance(t, Tensor)]
-        traced = any(id(t) in self._known for t in inputs)
-        for one in inputs:
-            if id(one) not in self._known and id(one) not in self._made and name != "lift_fresh":
-                raise ModelError(
-                    f"Near.reduce: {self._name} uses a tensor of shape {tuple(one.shape)} from outside; pass it to "
-                    f"reduce, which gives it to the function: near.reduce({self._name}, …, tensor)"
-                )
-        if not traced or name in _MAKES:
+        if not self._traced(name, _tensors((args, kwargs))):
             out = func(*args, **kwargs)
             self._made |= {id(t): t for t in _tensors(out)}
             return out
-        if name in ("_local_scalar_dense", "is_nonzero", "item"):
+        if name == "_local_scalar_dense":
             raise ModelError(
                 f"Near.reduce: {self._name} decides by the value of a tensor (if, while, float(…)), which differs "
                 f"between pairs; use torch.where(condition, this, that)"
@@ -151,28 +145,39 @@ class _Reader(TorchDispatchMode):
             self._refuse(f"{name} in place", "write x = x + y, and torch.stack for parts")
         out = func(*args, **kwargs)
         results = list(out) if isinstance(out, tuple | list) else [out]
-        for one in results:
+        for one, where in zip(results, self._places(func, name, args, kwargs, results), strict=True):
             if one.dtype == torch.float64 or one.dtype.is_complex:
                 self._refuse(f"{one.dtype} numbers", "float32 is what pairs are computed in")
-        if name in _MOVES:
-            found = self._moved(func, args, kwargs, results)
-        elif name in _SUMS:
-            found = [_SUMS[name](self._builder, self.places(args[0]), results[0], args[1:], kwargs)]
-        elif name in _EACH:
-            shape = results[0].shape
-            operands = [np.broadcast_to(self.places(a), shape) if isinstance(a, Tensor) else a for a in args]
-            made = np.empty(shape, dtype=np.int64)
-            for place in np.ndindex(*shape):
-                numbers = [a[place] if isinstance(a, np.ndarray) else a for a in operands]
-                made[place] = _EACH[name](self._builder, *numbers, **_plain(kwargs))
-            found = [made]
-        else:
-            self._refuse(name, _ADVICE)
-        for one, where in zip(results, found, strict=True):
             self._known[id(one)] = (one, where)
         return out
 
-    def _moved(self, func: Any, args: Any, kwargs: Any, results: list[Tensor]) -> list[np.ndarray]:
+    def _traced(self, name: str, inputs: list[Tensor]) -> bool:
+        """Whether the result of an operation differs between pairs."""
+        for one in inputs:
+            if id(one) not in self._known and id(one) not in self._made and name != "lift_fresh":
+                raise ModelError(
+                    f"Near.reduce: {self._name} uses a tensor of shape {tuple(one.shape)} from outside; pass it to "
+                    f"reduce, which gives it to the function: near.reduce({self._name}, …, tensor)"
+                )
+        return name not in _MAKES and any(id(one) in self._known for one in inputs)
+
+    def _places(self, func: Any, name: str, args: Any, kwargs: Any, results: list[Tensor]) -> list[np.ndarray]:
+        """Where in the program the results of an operation are, which is written into it."""
+        if name in _MOVES:
+            return self._moved(func, args, kwargs)
+        if name in _SUMS:
+            return [_SUMS[name](self._builder, self.places(args[0]), results[0], args[1:], kwargs)]
+        if name not in _EACH:
+            self._refuse(name)
+        shape = tuple(results[0].shape)
+        operands = [np.broadcast_to(self.places(a), shape) if isinstance(a, Tensor) else a for a in args]
+        made = np.empty(shape, dtype=np.int64)
+        for place in np.ndindex(*shape):
+            numbers = [a[place] if isinstance(a, np.ndarray) else a for a in operands]
+            made[place] = _EACH[name](self._builder, *numbers, **_plain(kwargs))
+        return [made]
+
+    def _moved(self, func: Any, args: Any, kwargs: Any) -> list[np.ndarray]:
         """What an operation that only moves numbers does, found out by moving their positions."""
         every: list[int] = []
 
@@ -190,7 +195,8 @@ class _Reader(TorchDispatchMode):
 
     def _refuse(self, what: str, instead: str = "") -> Any:
         raise ModelError(
-            f"Near.reduce: {self._name} has {what}, which a function of two neighbours cannot have; {instead or _ADVICE}"
+            f"Near.reduce: {self._name} has {what}, which a function of two neighbours cannot have; "
+            f"{instead or _ADVICE}"
         )
 
 
@@ -245,14 +251,14 @@ def _trunc(b: PairBuilder, x: int) -> int:
 
 
 def _power(b: PairBuilder, x: Any, y: Any) -> int:
-    base, exponent = _n(b, x), y if isinstance(y, int | float) else None
+    base, exponent = _n(b, x), float(y) if isinstance(y, int | float) else math.nan
     if exponent in (0.5, -0.5):
         root = b.op("sqrt", base)
         return root if exponent > 0 else b.op("div", b.const(1.0), root)
-    if exponent is None or exponent != int(exponent) or abs(exponent) > 16:
+    if not abs(exponent) <= 16 or exponent != int(exponent):
         raise ModelError(
-            f"Near.reduce: a power of {y if exponent is not None else 'a tensor'}, expected a whole number up to 16, or "
-            f"0.5; write torch.exp(a * b) for others"
+            f"Near.reduce: a power of {'a tensor' if math.isnan(exponent) else y}, expected a whole number up to 16, "
+            f"or 0.5; write torch.exp(a * b) for others"
         )
     total = b.const(1.0)
     for _ in range(abs(int(exponent))):

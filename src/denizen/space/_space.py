@@ -126,29 +126,25 @@ class Space(Structure):
 
     # --- neighbours -------------------------------------------------------------------------------------------------
 
-    def near(
-        self, position: Tensor, radius: float, *, id: Tensor | None = None, where: Tensor | None = None
-    ) -> "Near":
+    def near(self, position: Tensor, radius: float, rng: Rng | None = None, *, where: Tensor | None = None) -> "Near":
         """Who is within `radius` of whom, for sums over neighbours.
 
         Args:
             position: float32 `[agents, dims]`. Where one is NaN or outside, every sum of its world is NaN, counts are
-                -1 and nearest neighbours -2.
+                -1 and nearest neighbours -2; with `rng` the run stops with a message that says so.
             radius: a number, up to the longest side. Nobody is counted twice: on a torus the way through the nearest
                 side counts.
-            id: int64 `[agents]`, all different (`now.id`): sums are then the same bits in any layout of the agents.
-                Default: their places.
+            rng: of the step, for the agents' identities: sums are then the same bits in any layout of the agents.
+                Nothing is drawn. Without it, as in a series, agents are told apart by their places.
             where: mask `[agents]` of those who are there; the others are nobody's neighbours and their sums are 0.
         """
         self._fits("near", position)
         if position.dim() != 2:
-            raise ModelError(
-                f"Space.near: position has shape {tuple(position.shape)}, expected (agents, {self.dims})"
-            )
+            raise ModelError(f"Space.near: position has shape {tuple(position.shape)}, expected (agents, {self.dims})")
         if isinstance(radius, Tensor):
             raise ModelError(
-                "Space.near: radius is a tensor, expected a number, which fixes the cells; take the largest, and cut at "
-                "a smaller one in reduce: torch.where(distance <= reach, …, 0)"
+                "Space.near: radius is a tensor, expected a number, which fixes the cells; take the largest, and cut "
+                "at a smaller one in reduce: torch.where(distance <= reach, …, 0)"
             )
         reach = float(np.float32(number("Space.near", "radius", radius, above=0)))
         if reach > max(self.size):
@@ -156,15 +152,32 @@ class Space(Structure):
                 f"Space.near: radius={radius!r} in a space of size {self.size}, expected at most {max(self.size)}, the "
                 f"longest side"
             )
-        for name, given in (("id", id), ("where", where)):
-            if given is not None and (not isinstance(given, Tensor) or given.shape != position.shape[:1]):
-                got = tuple(given.shape) if isinstance(given, Tensor) else f"{type(given).__name__} {given!r}"
-                raise ModelError(f"Space.near: {name} is {got}, expected ({len(position)},), one for each agent")
+        if where is not None and (not isinstance(where, Tensor) or where.shape != position.shape[:1]):
+            got = tuple(where.shape) if isinstance(where, Tensor) else f"{type(where).__name__} {where!r}"
+            raise ModelError(f"Space.near: where is {got}, expected ({len(position)},), one for each agent")
         counts = self._cells(reach, len(position))
-        row = position.to(torch.float32)[None]
-        key = position.new_empty(1, 0, dtype=torch.int64) if id is None else id.to(torch.int64)[None]
+        row, key = position.to(torch.float32)[None], position.new_empty(1, 0, dtype=torch.int64)
+        if rng is not None:
+            key = self._ids(rng, len(position), key)
         binned = ops.bin_agents(row.detach(), key, None if where is None else where[None], list(self.size), counts)
+        if rng is not None:
+            rng._bad.append(
+                (
+                    f"Space.near: a position is NaN or outside the space of size {self.size}; move agents by "
+                    f"space.move, or bring them back by wrap, reflect or clamp",
+                    (binned[1][0, -1] != len(position)).to(torch.int8),
+                )
+            )
         return Near(self, row, reach, counts, binned)
+
+    def _ids(self, rng: Rng, num: int, key: Tensor) -> Tensor:
+        if not isinstance(rng, Rng):
+            raise ModelError(f"Space.near: rng is {type(rng).__name__} {rng!r}, expected the step's rng")
+        if rng._num != num:
+            raise ModelError(
+                f"Space.near: rng is of {rng._num} {rng._axis}, position of {num}; give rng.on(axis, {num}, ids=…)"
+            )
+        return key if rng._ids is None else rng._ids[None]
 
     def _cells(self, radius: float, num: int) -> list[int]:
         """Cells along each axis: none shorter than the radius, about as many as agents at most, no axis with two."""
@@ -183,10 +196,9 @@ class Space(Structure):
     def _fits(self, method: str, *positions: Tensor) -> None:
         for one in positions:
             if not isinstance(one, Tensor) or not one.dtype.is_floating_point or one.shape[-1:] != (self.dims,):
-                got = f"{one.dtype} {tuple(one.shape)}" if isinstance(one, Tensor) else f"{type(one).__name__} {one!r}"
                 raise ModelError(
-                    f"Space.{method}: got {got}, expected real numbers of shape (agents, {self.dims}) in a space of "
-                    f"{self.dims} ax{'i' if self.dims == 1 else 'e'}s"
+                    f"Space.{method}: got {_told(one)}, expected real numbers of shape (agents, {self.dims}), "
+                    f"one column for each axis of {self.size}"
                 )
 
 
@@ -194,7 +206,7 @@ class Near:
     """Neighbours within a radius, from `Space.near`; lives within one step.
 
     Sums are added up in a canonical order, by cell and id, in float32: the same bits on every device, compiled or not,
-    in any batch of worlds and, with `id=`, in any layout of the agents.
+    in any batch of worlds and, with `rng`, in any layout of the agents.
     """
 
     def __init__(
@@ -275,12 +287,17 @@ def _program(pair: Callable[..., Any], dims: int, theirs: Any, own: Any, shared:
 _program._dynamo_marked_constant = True  # type: ignore[attr-defined]  # reads the function, as a constant of the graph
 
 
+def _told(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{value.dtype} {tuple(value.shape)}"
+    return f"{type(value).__name__} {value!r}"
+
+
 def _columns(name: str, value: Tensor, num: int) -> Tensor:
     if not isinstance(value, Tensor) or value.dim() not in (1, 2) or value.shape[0] != num or value.is_complex():
-        got = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else f"{type(value).__name__} {value!r}"
         raise ModelError(
-            f"Near.reduce: {name} is {got}, expected a tensor ({num},) or ({num}, n), one entry for each agent, or a 0-d "
-            f"tensor for all pairs"
+            f"Near.reduce: {name} is {_told(value)}, expected a tensor ({num},) or ({num}, n), one entry for each "
+            f"agent, or a 0-d tensor for all pairs"
         )
     return value.to(torch.float32).reshape(num, -1)
 

@@ -15,8 +15,8 @@ LARGE = (400, 150.0)  # birds on a square of that side: the large flock of Julia
 def boids(num_agents: int = LARGE[0], *, radius: float = 15.0, side: float | None = None, **params: Any) -> "Boids":
     """Birds on a square torus, at the density of the large flock of JuliaDynamics/ABMFrameworksComparison.
 
-    The numbers are its DECLARATION.md's: speed 1, separation 1, cohere 0.03, separate 0.015, match 0.05; its large flock
-    has 400 birds on 150 x 150 that see 15 far, its small one is ``boids(200, side=100, radius=5)``.
+    The numbers are its DECLARATION.md's: speed 1, separation 1, cohere 0.03, separate 0.015, match 0.05. Its large
+    flock has 400 birds on 150 x 150 that see 15 far, its small one is ``boids(200, side=100, radius=5)``.
 
     Args:
         num_agents: number of birds.

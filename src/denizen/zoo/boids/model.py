@@ -41,7 +41,7 @@ class Boids(dz.Model):
 
     def step(self, now: Birds, rng: dz.rng.Rng) -> Birds:
         """Look around, turn, fly."""
-        near = self.space.near(now.position, self.radius, id=now.id)
+        near = self.space.near(now.position, self.radius, rng)
         away, close, course, num = near.reduce(seen, now.heading, self.separation)
         turn = self.cohere * away - self.separate * close + self.match * course
         heading = unit(now.heading + turn / num.clamp(min=1.0)[:, None])

@@ -1,0 +1,427 @@
+"""Sums over pairs on CUDA with Triton; the bits of `_pairs`.
+
+Agents are sorted by counting: each takes a number within its cell, in any order; cells are added up; within a cell an
+agent's slot is the number of smaller ids. Then one lane goes through the rows of cells around its agent, one neighbour
+after another in canonical order. Lanes beside each other have neighbouring agents, so what they read is in the first
+cache. The kernel of a function is written as Triton, from its program.
+"""
+
+import functools
+import linecache
+import math
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from denizen.ops import _pair_program
+from denizen.ops._pair_program import MOST_POWER, Program
+
+_BLOCK = 256  # agents of a program that sorts
+_LANES = 64  # agents of a program that sums: two for each lane of one warp
+
+
+@triton.jit
+def _bin_kernel(
+    position,
+    present,
+    present_stride,
+    cell,
+    rank,
+    start,
+    n,
+    cells,
+    L0,
+    L1,
+    L2,
+    C0: tl.constexpr,
+    C1: tl.constexpr,
+    C2: tl.constexpr,
+    DIMS: tl.constexpr,
+    HAS_PRESENT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    blocks = tl.cdiv(n, BLOCK)
+    world = (tl.program_id(0) // blocks).to(tl.int64)
+    i = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
+    live = i < n
+    at = (world * n + i) * DIMS
+    c = tl.zeros((BLOCK,), tl.int32)
+    out = tl.zeros((BLOCK,), tl.int32)
+    for axis in tl.static_range(DIMS):
+        length, count = (L0, C0) if axis == 0 else ((L1, C1) if axis == 1 else (L2, C2))
+        x = tl.load(position + at + axis, mask=live, other=0.0)
+        good = (x >= 0) & (x <= length)  # not for NaN
+        out = tl.where(good, out, 1)
+        scale = tl.full((), count, tl.float64) / length
+        place = (tl.where(good, x, 0.0).to(tl.float64) * scale).to(tl.int32)
+        c = c * count + tl.minimum(place, count - 1)
+    if HAS_PRESENT:
+        gone = tl.load(present + world * present_stride + i, mask=live, other=0) == 0
+        c = tl.where(gone, cells, c)
+        out = tl.where(gone, 0, out)
+    first = start + world * (cells + 3)
+    number = tl.atomic_add(first + c + 1, 1, mask=live, sem="relaxed")
+    tl.store(cell + world * n + i, c, mask=live)
+    tl.store(rank + world * n + i, number, mask=live)
+    bad = tl.sum(tl.where(live, out, 0))
+    if bad > 0:
+        tl.atomic_add(first + cells + 2, bad, sem="relaxed")
+
+
+@triton.jit
+def _fill_kernel(cell, rank, start, order, n, cells, BLOCK: tl.constexpr):
+    blocks = tl.cdiv(n, BLOCK)
+    world = (tl.program_id(0) // blocks).to(tl.int64)
+    i = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
+    live = i < n
+    c = tl.load(cell + world * n + i, mask=live, other=0)
+    slot = tl.load(start + world * (cells + 3) + c, mask=live, other=0)
+    slot += tl.load(rank + world * n + i, mask=live, other=0)
+    tl.store(order + world * n + slot, i, mask=live)
+
+
+@triton.jit
+def _settle_kernel(
+    position,
+    key,
+    key_stride,
+    cell,
+    start,
+    filled,
+    order,
+    cell_of,
+    place,
+    n,
+    cells,
+    DIMS: tl.constexpr,
+    HAS_KEY: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    blocks = tl.cdiv(n, BLOCK)
+    world = (tl.program_id(0) // blocks).to(tl.int64)
+    s = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
+    live = s < n
+    row = world * n
+    agent = tl.load(filled + row + s, mask=live, other=0)
+    c = tl.load(cell + row + agent, mask=live, other=0)
+    first = start + world * (cells + 3)
+    there = live & (c < cells)
+    begin = tl.load(first + c, mask=there, other=0)
+    end = tl.load(first + c + 1, mask=there, other=0)
+    mine = agent.to(tl.int64)
+    if HAS_KEY:
+        mine = tl.load(key + world * key_stride + agent, mask=live, other=0)
+    smaller = tl.zeros((BLOCK,), tl.int32)
+    for k in range(tl.max(end - begin)):
+        use = begin + k < end
+        other = tl.load(filled + row + begin + k, mask=use, other=0)
+        theirs = other.to(tl.int64)
+        if HAS_KEY:
+            theirs = tl.load(key + world * key_stride + other, mask=use, other=0)
+        smaller += (use & ((theirs < mine) | ((theirs == mine) & (other < agent)))).to(tl.int32)
+    slot = tl.where(there, begin + smaller, s)
+    tl.store(order + row + slot, agent, mask=live)
+    tl.store(cell_of + row + slot, c, mask=live)
+    for axis in tl.static_range(DIMS):
+        x = tl.load(position + (row + agent) * DIMS + axis, mask=live, other=0.0)
+        tl.store(place + (world * DIMS + axis) * n + slot, x + 0.0, mask=live)
+
+
+@triton.jit
+def _gather_kernel(values, order, out, n, NUM: tl.constexpr, BLOCK: tl.constexpr):
+    blocks = tl.cdiv(n, BLOCK)
+    world = (tl.program_id(0) // blocks).to(tl.int64)
+    s = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
+    live = s < n
+    agent = tl.load(order + world * n + s, mask=live, other=0)
+    for k in tl.static_range(NUM):
+        x = tl.load(values + (world * n + agent) * NUM + k, mask=live, other=0.0)
+        tl.store(out + (world * NUM + k) * n + s, x, mask=live)
+
+
+def bin_agents(
+    position: torch.Tensor,
+    key: torch.Tensor,
+    present: torch.Tensor | None,
+    size: list[float],
+    counts: list[int],
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """`_pairs.bin_agents`."""
+    worlds, num, dims = position.shape
+    position = position.detach().contiguous()
+    cells = math.prod(counts)
+
+    def room() -> torch.Tensor:
+        return torch.empty(worlds, num, dtype=torch.int32, device=position.device)
+
+    order, cell_of = room(), room()
+    start = torch.zeros(worlds, cells + 3, dtype=torch.int32, device=position.device)
+    place = torch.empty(worlds, dims, num, device=position.device)
+    if not position.numel():
+        return order, start, cell_of, place
+    cell, rank, filled = room(), room(), room()
+    grid = (triton.cdiv(num, _BLOCK) * worlds,)
+    lengths, along = [*size, 1.0, 1.0][:3], [*counts, 1, 1][:3]
+    there = None if present is None else (present != 0).to(torch.int8).contiguous()
+    key = key.contiguous()
+    _bin_kernel[grid](
+        position,
+        there,
+        num if there is not None and len(there) > 1 else 0,
+        cell,
+        rank,
+        start,
+        num,
+        cells,
+        *lengths,
+        *along,
+        DIMS=dims,
+        HAS_PRESENT=there is not None,
+        BLOCK=_BLOCK,
+    )
+    start = torch.cumsum(start, dim=1, dtype=torch.int32)
+    _fill_kernel[grid](cell, rank, start, filled, num, cells, BLOCK=_BLOCK)
+    _settle_kernel[grid](
+        position,
+        key,
+        num if key.numel() and len(key) > 1 else 0,
+        cell,
+        start,
+        filled,
+        order,
+        cell_of,
+        place,
+        num,
+        cells,
+        DIMS=dims,
+        HAS_KEY=key.numel() > 0,
+        BLOCK=_BLOCK,
+    )
+    return order, start, cell_of, place
+
+
+# --- kernels written for a function -----------------------------------------------------------------------------------
+
+_OPS = {
+    "abs": "tl.abs({0})",
+    "sqrt": "tl.sqrt_rn({0})",
+    "floor": "tl.floor({0})",
+    "pow2": f"((tl.minimum(tl.maximum({{0}}, -{MOST_POWER}.0), {MOST_POWER}.0).to(tl.int32) + 127) << 23)"
+    ".to(tl.float32, bitcast=True)",
+    "not": "{0} == 0",
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "div": "tl.div_rn({0}, {1})",
+    "lt": "{0} < {1}",
+    "le": "{0} <= {1}",
+    "eq": "{0} == {1}",
+    "and": "{0} & {1}",
+    "or": "{0} | {1}",
+    "where": "tl.where({0}, {1}, {2})",
+}
+
+
+def _written(program: Program, counts: tuple[int, ...], torus: bool, nearest: bool) -> str:
+    """The Triton of a kernel that goes through pairs: sums of a program's outputs, or the nearest neighbour."""
+    dims, last = program.dims, program.dims - 1
+    many = [count > 1 for count in counts]
+    outer = [axis for axis in range(last) if many[axis]]
+    names = [f"o{axis}" for axis in range(dims)] + ["q"]
+    names += [f"t{k}" for k in range(program.theirs)] + [f"m{k}" for k in range(program.own)]
+    names += [f"g{k}" for k in range(program.shared)] + [f"v{k}" for k in range(len(program.lines))]
+    text = [
+        "def pairs(place, order, cell, start, theirs, own, shared, out,"
+        "          n, cells, limit, L0, L1, L2, LANES: tl.constexpr):",
+        "    blocks = tl.cdiv(n, LANES)",
+        "    world = (tl.program_id(0) // blocks).to(tl.int64)",
+        "    s = (tl.program_id(0) % blocks) * LANES + tl.arange(0, LANES)",
+        "    live = s < n",
+        "    first = start + world * (cells + 3)",
+        "    c = tl.load(cell + world * n + s, mask=live, other=cells)",
+        "    there = c < cells",
+        "    agent = tl.load(order + world * n + s, mask=live, other=0).to(tl.int64)",
+        f"    ring = place + world * {dims} * n",
+        "    rest = tl.where(there, c, 0)",
+    ]
+    for axis in reversed(range(dims)):
+        text += [f"    i{axis} = rest % {counts[axis]}", f"    rest = rest // {counts[axis]}"]
+    text += [f"    x{axis} = tl.load(ring + {axis} * n + s, mask=live, other=0.0)" for axis in range(dims)]
+    text += [f"    h{axis} = L{axis} / 2" for axis in range(dims) if torus and not many[axis]]
+    for k in range(program.own):
+        text.append(f"    m{k} = tl.load(own + (world * n + agent) * {program.own} + {k}, mask=live, other=0.0)")
+    for k in range(program.shared):
+        text.append(f"    g{k} = tl.load(shared + world * {program.shared} + {k} + tl.zeros((LANES,), tl.int32))")
+    for k, (name, args) in enumerate(program.lines):
+        if name == "const":
+            text.append(f"    v{k} = tl.full((LANES,), {_literal(args[0])}, tl.float32)")
+    if nearest:
+        text += [
+            "    best = tl.full((LANES,), -1, tl.int32)",
+            '    closest = tl.full((LANES,), float("inf"), tl.float32)',
+        ]
+    text += [f"    a{k} = tl.zeros((LANES,), tl.float32)" for k in range(len(program.outputs))]
+    text.append(f"    for turn in range({3 ** len(outer)}):")
+    row: list[str] = ["        use = there", "        row = tl.zeros((LANES,), tl.int32)"]
+    for axis in range(last):
+        if not many[axis]:
+            row.append(f"        row = row * {counts[axis]} + i{axis}")
+            continue
+        divide = 3 ** (len(outer) - 1 - outer.index(axis))
+        row.append(f"        j{axis} = i{axis} + (turn // {divide}) % 3 - 1")
+        if torus:
+            row += [
+                f"        below, above = j{axis} < 0, j{axis} >= {counts[axis]}",
+                f"        f{axis} = tl.where(below, -L{axis}, tl.where(above, L{axis}, 0.0))",
+                f"        j{axis} = tl.where(below, {counts[axis] - 1}, tl.where(above, 0, j{axis}))",
+            ]
+        else:
+            row.append(f"        use = use & (j{axis} >= 0) & (j{axis} < {counts[axis]})")
+        row.append(f"        row = row * {counts[axis]} + j{axis}")
+    text += row
+    wide = counts[last]
+    text.append(f"        row = row * {wide}")
+    if not many[last]:
+        text += ["        low, high = row, row"]
+    elif torus:
+        text += [
+            f"        low = row + tl.where(i{last} == 0, {wide - 1}, i{last} - 1)",
+            f"        high = row + tl.where(i{last} == 0, {wide - 1}, tl.minimum(i{last} + 1, {wide - 1}))",
+        ]
+    else:
+        text += [
+            f"        low = row + tl.maximum(i{last} - 1, 0)",
+            f"        high = row + tl.minimum(i{last} + 1, {wide - 1})",
+        ]
+    text += [
+        "        begin = tl.load(first + low, mask=use, other=0)",
+        "        num = tl.load(first + high + 1, mask=use, other=0) - begin",
+    ]
+    around = torus and many[last]
+    if around:
+        text += [
+            f"        cross = use & ((i{last} == 0) | (i{last} == {wide - 1}))",
+            "        again = tl.load(first + row, mask=cross, other=0)",
+            f"        more = tl.load(first + row + tl.where(i{last} == 0, 2, 1), mask=cross, other=0) - again",
+            f"        one, two = tl.where(i{last} == 0, -L{last}, 0.0), tl.where(i{last} == {wide - 1}, L{last}, 0.0)",
+            "        again = again - num",
+            "        most = tl.max(num + more)",
+        ]
+    else:
+        text.append("        most = tl.max(num)")
+    text.append("        for k in range(0, most):")
+    body = []
+    if around:
+        body += ["near = k < num", "j = tl.where(near, begin, again) + k", "hit = k < num + more"]
+        body.append(f"f{last} = tl.where(near, one, two)")
+    else:
+        body += ["j = begin + k", "hit = k < num"]
+    for axis in range(dims):
+        body.append(f"o{axis} = tl.load(ring + {axis} * n + j, mask=hit, other=0.0) - x{axis}")
+        if torus and many[axis]:
+            body.append(f"o{axis} = o{axis} + f{axis}")
+        elif torus:
+            body.append(f"o{axis} = tl.where(o{axis} > h{axis}, o{axis} - L{axis}, o{axis})")
+            body.append(f"o{axis} = tl.where(o{axis} < -h{axis}, o{axis} + L{axis}, o{axis})")
+    body.append("q = " + " + ".join(f"o{axis} * o{axis}" for axis in range(dims)))
+    body.append("hit = hit & (q <= limit) & (j != s)")
+    if nearest:
+        body += ["best = tl.where(hit & (q < closest), j, best)", "closest = tl.where(hit & (q < closest), q, closest)"]
+    for k in range(program.theirs):
+        body.append(f"t{k} = tl.load(theirs + (world * {program.theirs} + {k}) * n + j, mask=hit, other=0.0)")
+    for k, (name, args) in enumerate(program.lines):
+        if name != "const":
+            body.append(f"v{k} = {_OPS[name].format(*[names[arg] for arg in args])}")
+    for k, place in enumerate(program.outputs):
+        body.append(f"a{k} = tl.where(hit, a{k} + {names[place]}, a{k})")
+    text += ["            " + line for line in body]
+    text.append("    bad = tl.load(first + cells + 2) != n")
+    if nearest:
+        text += [
+            "    found = tl.load(order + world * n + best, mask=live & (best >= 0), other=-1).to(tl.int64)",
+            "    tl.store(out + world * n + agent, tl.where(bad, -2, found), mask=live)",
+        ]
+    for k in range(len(program.outputs)):
+        to = f"out + (world * n + agent) * {len(program.outputs)} + {k}"
+        text.append(f'    tl.store({to}, tl.where(bad, float("nan"), a{k}), mask=live)')
+    return "\n".join(["import triton", "import triton.language as tl", "", "", "@triton.jit", *text, ""])
+
+
+def _literal(value: float) -> str:
+    return repr(value) if math.isfinite(value) else f'float("{value}")'
+
+
+@functools.lru_cache(maxsize=256)
+def _kernel(text: str, counts: tuple[int, ...], torus: bool, nearest: bool) -> Any:
+    """The kernel of a program; what it is made of is denizen's own text, of names and numbers alone."""
+    source = _written(_pair_program.read(text), counts, torus, nearest)
+    name = f"<denizen pairs {abs(hash(source)):x}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)  # where Triton looks for its source
+    there: dict[str, Any] = {"__name__": __name__}
+    exec(compile(source, name, "exec"), there)  # noqa: S102
+    return there["pairs"]
+
+
+def _launch(
+    program: str,
+    fields: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    binned: tuple[torch.Tensor, ...],
+    spec: tuple[list[float], list[int], bool, float],
+    out: torch.Tensor,
+) -> torch.Tensor:
+    (theirs, own, shared), (order, start, cell, place) = fields, binned
+    size, counts, torus, radius = spec
+    worlds, num = order.shape
+    if not out.numel():
+        return out
+    if theirs.shape[2]:
+        rows = theirs.to(torch.float32).contiguous()
+        theirs = torch.empty(worlds, rows.shape[2], num, device=out.device)
+        grid = (triton.cdiv(num, _BLOCK) * worlds,)
+        _gather_kernel[grid](rows, order, theirs, num, NUM=rows.shape[2], BLOCK=_BLOCK)
+    _kernel(program, tuple(counts), torus, not out.dtype.is_floating_point)[(triton.cdiv(num, _LANES) * worlds,)](
+        place,
+        order,
+        cell,
+        start,
+        theirs,
+        own.to(torch.float32).contiguous(),
+        shared.to(torch.float32).contiguous(),
+        out,
+        num,
+        math.prod(counts),
+        radius * radius,
+        *[*size, 1.0, 1.0][:3],
+        LANES=_LANES,
+        num_warps=1,
+        enable_fp_fusion=False,
+    )
+    return out
+
+
+def sum_pairs(
+    theirs: torch.Tensor,
+    own: torch.Tensor,
+    shared: torch.Tensor,
+    binned: tuple[torch.Tensor, ...],
+    size: list[float],
+    counts: list[int],
+    torus: bool,
+    radius: float,
+    program: str,
+) -> torch.Tensor:
+    """`_pairs.sum_pairs`."""
+    out = torch.empty(*binned[0].shape, len(_pair_program.read(program).outputs), device=theirs.device)
+    return _launch(program, (theirs, own, shared), binned, (size, counts, torus, radius), out)
+
+
+def nearest_agent(
+    binned: tuple[torch.Tensor, ...], size: list[float], counts: list[int], torus: bool, radius: float
+) -> torch.Tensor:
+    """`_pairs.nearest_agent`."""
+    out = torch.empty(binned[0].shape, dtype=torch.int64, device=binned[0].device)
+    none = torch.empty(*out.shape, 0, device=out.device)
+    program = Program(len(size), 0, 0, 0, (), ()).text
+    return _launch(program, (none, none, none[:, 0]), binned, (size, counts, torus, radius), out)
