@@ -68,5 +68,5 @@ def test_wrong_numbers_are_refused():
     for wrong in ({"dims": 4}, {"density": 0}, {"num_agents": 0}, {"puhs": 1.0}):
         with pytest.raises(InputError):
             circles(**wrong)
-    with pytest.raises(ModelError, match="radius=50.0 .* the longest side"):
+    with pytest.raises(ModelError, match=r"radius=50\.0 .* the longest side"):
         dz.simulate(circles(radius=50.0), 1, compile=False)

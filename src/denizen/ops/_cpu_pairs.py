@@ -281,7 +281,7 @@ def bin_agents(
     order, cell = (torch.empty(worlds, num, dtype=torch.int32) for _ in range(2))
     start = torch.empty(worlds, int(np.prod(counts)) + 3, dtype=torch.int32)
     place = torch.empty(worlds, dims, num)
-    args: Any = (
+    args: list[Any] = [
         position.detach().contiguous().numpy(),
         key.contiguous().numpy() if key.numel() else _NONE_INT,
         key.numel() > 0,
@@ -290,7 +290,7 @@ def bin_agents(
         np.array(size),
         np.array(counts),
         *(t.numpy() for t in (order, start, cell, place)),
-    )
+    ]
     over_ranges(lambda a, b: _bin(*args, a, b), worlds, position.numel())
     return order, start, cell, place
 
@@ -307,7 +307,7 @@ def _over_slots(fields, binned, spec, program, outputs, best):
         else:
             args[line, : len(operands)] = operands
     out = torch.zeros(*order.shape, len(program.outputs))
-    given: Any = (
+    given: list[Any] = [
         *(f.detach().to(torch.float32).contiguous().numpy() for f in fields),
         order,
         start,
@@ -324,7 +324,7 @@ def _over_slots(fields, binned, spec, program, outputs, best):
         out.numpy(),
         best.numpy(),
         outputs == 0,
-    )
+    ]
     over_ranges(lambda a, b: _sum(*given, a, b), order.shape[1], 20 * order.size)
     return out
 
