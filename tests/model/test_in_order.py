@@ -86,6 +86,7 @@ def test_stages_are_in_the_manifest_and_asked_for_again(tmp_path: Any) -> None:
     dz.simulate(Shop(), 3, replicates=2, compile=False, out=tmp_path / "run")
     resumed = dz.run.resume(tmp_path / "run", Shop(), 3, compile=False)
     assert torch.equal(whole["took"][0], resumed["took"][1])
+    assert "leave, then take (shuffled over agents in 8 rounds), then bear" in " ".join(str(whole.plan()).split())
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["model"]["stages"] == "leave, take (shuffled over agents in 8 rounds), bear"
     other = of_rounds(4)

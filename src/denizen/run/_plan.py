@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from denizen import _tree, ops
+from denizen.model import stages
 from denizen.run._compile import AUTO_COMPILE_SECONDS
 from denizen.run._fingerprint import describe
 from denizen.run._results import Shown
@@ -53,8 +54,11 @@ def _facts(run: "Run") -> dict[str, str]:
     setting, memory = run._stepper.setting, _memory(run)
     agents, worlds = run._stepper.ids.numel(), len(run.worlds)
     sizes = ", ".join(f"{name} {size(count)}" for name, count in memory.items())
+    parts = stages(run.model)
+    told = {"stages": ", then ".join(parts)} if parts else {}
     return {
         "model": f"{run.name}: {agents:,} agents × {worlds} replicate{'s' if worlds > 1 else ''}, seed {run.seed}",
+        **told,
         "time": f"{run.steps} steps done, each {run.dt:g} {run.time_unit}",
         "device": f"{run.device} ({run._device_reason}), ops: {ops.variant(run.device)}",
         "path": _path(run),
