@@ -66,6 +66,16 @@ def plain_axis(axis: Any) -> None:
     axis.margins(x=0.01)
 
 
+def date_axis(axis: Any) -> None:
+    """Dates to the right."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    places = AutoDateLocator(minticks=3)
+    axis.xaxis.set_major_locator(places)
+    axis.xaxis.set_major_formatter(ConciseDateFormatter(places))
+    axis.xaxis.get_offset_text().set_fontsize(8)
+
+
 def titled(axis: Any, title: str, x_label: str = "", y_label: str = "") -> None:
     """What a panel shows, with units."""
     axis.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK)

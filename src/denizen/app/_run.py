@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import datetime
+import math
 import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +16,7 @@ from tyro.conf import Fixed, FlagCreatePairsOff, Positional, Suppress, UseAppend
 from denizen import ops, run
 from denizen._atomic import status_now
 from denizen._printing import Console, Table, bold, give, say
+from denizen.app import _observed
 from denizen.app._exit import DONE
 from denizen.app._folders import Interrupted, run_folder
 from denizen.app._models import Contacts, Source, build, fits, found_again, source
@@ -84,7 +87,11 @@ A --config file has the names of the flags as keys, and parameters under [set]:
     mean_degree: Annotated[float | None, arg(metavar="C", help_behavior_hint="(default: 10)")] = None
     """Mean number of contacts of an agent in the random graph."""
     steps: Annotated[int | None, _hint("the model's, or 100")] = None
-    """Number of steps. A step of covid, sir and seir is one day."""
+    """Number of steps. A step of covid, sir and seir is one day, or --dt of one."""
+    dt: Annotated[float, arg(metavar="TIME")] = 1.0
+    """Length of a step in the model's unit of time."""
+    start: Annotated[str | None, arg(metavar="YYYY-MM-DD", help_behavior_hint="(default: none)")] = None
+    """Date of the first step. Tables and curves show dates then."""
     replicates: Annotated[int, arg(metavar="N")] = 16
     """Number of independent runs. They differ in their random numbers."""
     seed: Annotated[int, arg(metavar="N")] = 0
@@ -166,6 +173,10 @@ A --config file has the names of the flags as keys, and parameters under [set]:
         """Raise `ConfigError` where a value cannot be meant for a model; the message names the flag."""
         for name, low in (("steps", 0), ("replicates", 1), ("seed", 0), ("agents", 1), ("snapshots_every", 1)):
             within(flag(name), getattr(self, name), low, MAX_WHOLE)
+        if not 0 < self.dt < math.inf:
+            raise ConfigError(f"--dt {self.dt:g}: expected a number above 0")
+        if self.start is not None:
+            _observed.day(self.start, "--start")
         for name in ("population", "network", "out"):  # such as "$CITY" of a shell that knows no CITY
             if getattr(self, name) == "":
                 raise ConfigError(f"{flag(name)} is empty; leave it out, or give a value")
@@ -208,6 +219,8 @@ def from_mapping(raw: Mapping[str, Any], where: str) -> RunConfig:
     Raises:
         ConfigError: names the key, the value and what was expected.
     """
+    if isinstance(raw.get("start"), datetime.date):  # TOML has dates
+        raw = {**raw, "start": raw["start"].isoformat()}
     return RunConfig(**fields_of(RunConfig, raw, where, _perhaps_parameter))
 
 
@@ -252,13 +265,16 @@ def _run(config: RunConfig, console: Console) -> None:
     go_on = config.model if found.origin else ""
     with run_folder(config.out, _stem(config.model)) as out, _made(out), _safe_in(out, 0, go_on):
         _introduce(config, made, built, where, console)
-        for note in (*made.notes, *(found.entry.notes(built, config.steps or 0) if found.entry.notes else ())):
+        time = math.ceil((config.steps or 0) * config.dt)
+        for note in (*made.notes, *(found.entry.notes(built, time) if found.entry.notes else ())):
             console.print(f"  note: {note}")
         results = run.simulate(
             built,
             config.steps or 0,
             replicates=config.replicates,
             seed=config.seed,
+            dt=config.dt,
+            start=config.start,
             device=device,
             snapshots=_placed(config.snapshots(), made),
             compile=_compile(config),
@@ -379,7 +395,7 @@ def _complete(config: RunConfig, found: Target[ModelEntry]) -> RunConfig:
         config,
         model=found.word,
         population=config.place() or found.entry.population,
-        steps=found.entry.steps if config.steps is None else config.steps,
+        steps=math.ceil(found.entry.steps / config.dt - 1e-9) if config.steps is None else config.steps,
     )
 
 
@@ -497,7 +513,10 @@ def _introduce(config: RunConfig, made: Source, built: Model, where: str, consol
     if made.contacts is not None:
         name, sizes = f"{name} on {made.name}", [*sizes, f"{made.edges:,} contacts"]
     say(console, (name, "bold"), f": {', '.join(sizes)}" if sizes else "")
-    say(console, f"{config.steps} {built.time_unit}s × {config.replicates} replicates, seed {config.seed}, on {where}")
+    time = f"{(config.steps or 0) * config.dt:.10g} {built.time_unit}s"
+    time += "" if config.dt == 1 else f" in steps of {config.dt:g}"
+    time += f" from {config.start}" if config.start else ""
+    say(console, f"{time} × {config.replicates} replicates, seed {config.seed}, on {where}")
 
 
 def _report(results: Run | SavedRun, folder: Path, console: Console) -> None:

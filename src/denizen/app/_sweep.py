@@ -78,6 +78,10 @@ examples:
     """With --sobol: Sobol's sensitivity indices of every series, from N times (names + 2) sets."""
     steps: Annotated[int | None, _hint("the model's, or 100")] = None
     """Number of steps of each run."""
+    dt: Annotated[float, arg(metavar="TIME")] = 1.0
+    """Length of a step in the model's unit of time."""
+    start: Annotated[str | None, arg(metavar="YYYY-MM-DD", help_behavior_hint="(default: none)")] = None
+    """Date of the first step. Tables and curves show dates then."""
     replicates: Annotated[int, arg(metavar="N")] = 16
     """Worlds of each set. All sets have the same worlds."""
     series: Annotated[str | None, arg(metavar="NAME,…", help_behavior_hint="(default: all)")] = None
@@ -143,6 +147,8 @@ examples:
                         steps=config.steps or 0,
                         replicates=config.replicates,
                         seed=config.seed,
+                        dt=config.dt,
+                        start=config.start,
                         series=self.series.split(",") if self.series is not None else None,
                         device=target,
                         executor=sweeps.Ray(gpus=float(target.type == "cuda")) if self.ray else None,
@@ -246,6 +252,8 @@ def resume(command: "Resume", console: "Console") -> None:
             steps=held["steps"],
             replicates=held["replicates"],
             seed=held["seed"],
+            dt=held["dt"],
+            start=held.get("start"),
             series=held["series"],
             device=None if command.device == "auto" else command.device,
             out=path,

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from denizen._figures import BANDS, COLOURS, FAINT, INK, figure, name_ends, plain_axis, save_figure
+from denizen._figures import BANDS, COLOURS, FAINT, INK, date_axis, figure, name_ends, plain_axis, save_figure
 from denizen._notebook import InNotebook
 from denizen.errors import InputError, nearest
 
@@ -202,12 +202,7 @@ def _decorate(axis: Any, results: "Results", name: str, values: np.ndarray) -> N
     axis.xaxis.label.set(fontsize=8, color=INK)
     plain_axis(axis)
     if results.start is not None:
-        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
-        places = AutoDateLocator(minticks=3)
-        axis.xaxis.set_major_locator(places)
-        axis.xaxis.set_major_formatter(ConciseDateFormatter(places))
-        axis.xaxis.get_offset_text().set_fontsize(8)
+        date_axis(axis)
     if values.size and np.nanmin(values) >= 0:
         axis.set_ylim(bottom=0)
 

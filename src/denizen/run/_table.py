@@ -60,10 +60,13 @@ def columns(results: "Results") -> dict[str, np.ndarray]:
     return found
 
 
-def dates(results: "Results") -> np.ndarray | None:
+def dates(results: Any) -> np.ndarray | None:
     """When each step begins, datetime64 `[steps]`, of days or milliseconds; None in a run without a start.
 
     So the flow of a day has the date of that day, as in data.
+
+    Args:
+        results: a run, or a sweep.
     """
     if results.start is None:
         return None

@@ -39,7 +39,7 @@ FORMS: dict[str, Any] = {
 }
 FORMS |= dict.fromkeys(("sets", "replicates", "steps"), int)
 MOST = 1 << 40  # sets, replicates, steps
-GIVEN = ("sets", "replicates", "steps", "seed", "dt", "interventions", "series", "design")
+GIVEN = ("sets", "replicates", "steps", "seed", "dt", "start", "interventions", "series", "design")
 
 
 class SweepFolder(StateFolder):
@@ -92,6 +92,7 @@ class SweepFolder(StateFolder):
         """Refuse what the sweep was not begun with."""
         held = self.manifest
         found = _model_differences(held["model"], facts["model"])
+        held = {"start": None, **held}  # which older sweeps had not
         found += [f"{n} is {facts[n]} here and was {held[n]}" for n in GIVEN if held[n] != facts[n]]
         if not found and (
             held["columns"] != facts["columns"] or not torch.equal(self.load("points")["values"], values)

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from denizen._figures import BANDS, COLOURS, FAINT, INK, plain_axis, save_figure
+from denizen._figures import BANDS, COLOURS, FAINT, INK, date_axis, plain_axis, save_figure
 from denizen._figures import figure as blank
 from denizen.errors import InputError
 from denizen.run._results import height_label as of_results
 from denizen.run._results import time_label as time_of_results
+from denizen.run._table import dates
 
 if TYPE_CHECKING:
     from denizen.sweeps._indices import Indices
@@ -37,7 +38,8 @@ def multiples(sweep: "Sweep", name: str | None, file: Path | str | None) -> Any:
     rows = math.ceil(len(shown) / columns)
     figure = _figure(2.3 * columns, (1.6 + 0.15 * len(sweep.names)) * rows + 0.7)
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten()
-    time = np.arange(1, sweep.steps + 1) * sweep.dt
+    begun = dates(sweep)
+    time = np.arange(1, sweep.steps + 1) * sweep.dt if begun is None else begun
     for axis, k in zip(panels, shown, strict=False):
         low, high, opacity = BANDS[0]
         axis.fill_between(time, *np.quantile(curves[k], (low, high), axis=0), color=COLOURS[0], alpha=opacity, lw=0)
@@ -45,13 +47,15 @@ def multiples(sweep: "Sweep", name: str | None, file: Path | str | None) -> Any:
         axis.plot(time, np.median(curves[k], axis=0), color=COLOURS[0], linewidth=1.6, marker=marker)
         axis.set_title(sweep.told(k).replace(", ", "\n"), loc="left", fontsize=7.5, color=INK)
         plain_axis(axis)
+        if begun is not None:
+            date_axis(axis)
     for axis in panels[len(shown) :]:
         axis.set_visible(False)
     what = f"{name.replace('_', ' ')}: {height_label(sweep, name)}"
     some = "" if len(shown) == sweep.wanted else f"    ·    {len(shown)} of {sweep.wanted} sets"
     told = f"{sweep.replicates} replicates: median, band for 90 % of them" if sweep.replicates > 1 else "one replicate"
     figure.suptitle(f"{what}    ·    {told}{some}", x=0.01, ha="left", fontsize=8.5, color=FAINT)
-    figure.supxlabel(time_label(sweep), fontsize=8, color=INK)
+    figure.supxlabel(time_label(sweep) if begun is None else "", fontsize=8, color=INK)
     if file is not None:
         save_figure(figure, file)
     return figure

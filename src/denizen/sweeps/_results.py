@@ -19,7 +19,7 @@ from denizen.errors import DataError, InputError, MissingExtra, StorageError, ne
 from denizen.run._folder import while_it_goes_on
 from denizen.run._results import Fitting, Shown
 from denizen.run._results import number as figure
-from denizen.run._table import as_numbers, numbered
+from denizen.run._table import as_numbers, dates, numbered
 from denizen.sweeps._subject import Points, told
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ class Sweep(InNotebook):
         seed: of the worlds.
         dt: length of a step in `time_unit`.
         time_unit: unit of time.
+        start: the day of the first step, an ISO date; None where the sweep has none.
         design: kind and numbers of the design.
         path: the folder; None where there is none.
         notes: what should be known, in words.
@@ -97,6 +98,7 @@ class Sweep(InNotebook):
         self.kinds = {name: str(self._recorded[name]["kind"]) for name in series}
         self.replicates, self.steps, self.seed = facts["replicates"], facts["steps"], facts["seed"]
         self.dt, self.time_unit, self.design = facts["dt"], facts["time_unit"], dict(facts["design"])
+        self.start: str | None = facts.get("start")
         self.notes: tuple[str, ...] = ()
 
     @classmethod
@@ -201,7 +203,8 @@ class Sweep(InNotebook):
         """The series as a dataset of xarray: variables over ``set``, ``replicate``, ``step`` and their further axes.
 
         Returns:
-            Coordinates ``time`` of steps, and what was swept, of sets; attributes ``seed`` and ``dt``.
+            Coordinates ``time`` and, with a start date, ``date`` of steps, and what was swept, of sets; attributes
+            ``seed`` and ``dt``.
 
         Raises:
             MissingExtra: xarray is not installed.
@@ -215,6 +218,9 @@ class Sweep(InNotebook):
         swept = {t: ("set", np.asarray([one[n] for one in self.sets])) for n, t in self._titles().items()}
         at: dict[str, Any] = {"set": self.numbers, "replicate": np.arange(self.replicates), "step": steps, **swept}
         at["time"] = ("step", steps * self.dt, {"units": self.time_unit})
+        begun = dates(self)
+        if begun is not None:
+            at["date"] = ("step", begun.astype("datetime64[ns]"))
         return xarray.Dataset(variables, coords=at, attrs={"seed": self.seed, "dt": self.dt})
 
     def columns(self) -> dict[str, np.ndarray]:
@@ -317,7 +323,7 @@ class Sweep(InNotebook):
 
     def _titles(self) -> dict[str, str]:
         """Columns of what was swept: a name that something else has is told apart."""
-        taken = {"set", "replicate", "replicates", "step", "time", *self._series}
+        taken = {"set", "replicate", "replicates", "step", "time", "date", *self._series}
         return {name: f"swept.{name}" if name in taken else name for name in self.names}
 
     def _columns(self, first: int, last: int) -> dict[str, np.ndarray]:
@@ -329,6 +335,8 @@ class Sweep(InNotebook):
             columns[title] = np.repeat(np.asarray([values[name] for values in sets]), each)
         replicate = np.repeat(np.arange(self.replicates, dtype=np.int32), self.steps)
         columns |= {"replicate": np.tile(replicate, len(sets)), "step": step, "time": step * self.dt}
+        begun = dates(self)
+        columns |= {} if begun is None else {"date": np.tile(begun, runs)}
         for name, values in self._series.items():
             part = values[first:last]
             flat = as_numbers(part).reshape(runs * self.steps, *part.shape[3:])

@@ -171,7 +171,7 @@ class Launch:
         replicates: worlds of a set.
         steps: of each row.
         names: series that are kept; None: all.
-        options: `seed`, `dt`, `device` and `compile` of `simulate`.
+        options: `seed`, `dt`, `start`, `device` and `compile` of `simulate`.
     """
 
     subject: Subject

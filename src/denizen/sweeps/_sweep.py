@@ -13,7 +13,7 @@ from denizen._arguments import folder as folder_path
 from denizen._arguments import json_values, number, switch, whole
 from denizen._printing import progress as progress_bar
 from denizen.errors import InputError, nearest
-from denizen.model import Course, Intervention, Model, extent
+from denizen.model import Clock, Course, Intervention, Model, extent
 from denizen.perf.watch import free
 from denizen.rng import MAX_SEED
 from denizen.run import choose_device
@@ -45,6 +45,7 @@ def sweep(
     replicates: int = 16,
     seed: int = 0,
     dt: float = 1.0,
+    start: Any = None,
     interventions: Sequence[Intervention] = (),
     series: Sequence[str] | None = None,
     device: torch.device | str | None = None,
@@ -70,6 +71,7 @@ def sweep(
         replicates: worlds of each set, numbered 0 … replicates - 1.
         seed: of the worlds.
         dt: as for `dz.simulate`.
+        start: as for `dz.simulate`.
         interventions: as for `dz.simulate`.
         series: those that are kept; None: all.
         device: as for `dz.simulate`.
@@ -106,7 +108,8 @@ def sweep(
     target = choose_device(device, "sweep")[0] if isinstance(subject.model, Model) else torch.device("cpu")
     _check_sets(subject, points, dt)
     _check_room(subject, points, replicates, steps, names)
-    options = {"seed": seed, "dt": dt, "device": target, "compile": compile}
+    begins = Clock.of("sweep", getattr(subject.model, "time_unit", "step"), dt, start).start
+    options = {"seed": seed, "dt": dt, "start": begins, "device": target, "compile": compile}
     launch = Launch(subject, points, replicates, steps, names, options)
     facts = {
         "model": subject.facts(),
@@ -115,6 +118,7 @@ def sweep(
         "steps": steps,
         "seed": seed,
         "dt": dt,
+        "start": begins,
         "interventions": [describe(one) for one in subject.given],
         "series": None if names is None else list(names),
         "device": target.type,
