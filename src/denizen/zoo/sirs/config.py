@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from denizen.errors import InputError, nearest
 from denizen.population import Population
-from denizen.space import EdgeList, Graph, Layers, Mixing
+from denizen.space import EdgeList, Graph, Grid, Layers, Mixing
 from denizen.zoo._contacts import bound
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def sirs(
-    contacts: Graph | Layers | Mixing | EdgeList | Population,
+    contacts: Graph | Layers | Mixing | Grid | EdgeList | Population,
     *,
     network: str = "0",
     symmetrize: bool = False,
@@ -23,7 +23,7 @@ def sirs(
     The defaults are round numbers and stand for no disease in particular.
 
     Args:
-        contacts: a graph, random `Mixing` by groups, several of them as `Layers`, an edge list, or a population.
+        contacts: a graph, random `Mixing` by groups, several of them as `Layers`, a grid, an edge list, or a population.
         network: which network of a population.
         symmetrize: add the opposite direction of every contact of a population's network.
         **params: parameters of `SIRS`.

@@ -21,7 +21,7 @@ class SIS(dz.Model):
 
     time_unit = "day"
 
-    contacts: dz.Graph | dz.space.Layers | dz.space.Mixing
+    contacts: dz.Graph | dz.space.Layers | dz.space.Mixing | dz.space.Grid
     infect_rate: Tensor = dz.param(0.05, low=0.0, unit="1/contact/day", about="hazard from one infected contact")
     infectious_days: Tensor = dz.param(7.0, low=0.01, unit="day", about="mean time until recovery")
     turnover: Tensor = dz.param(0.0, low=0.0, unit="1/day", about="rate at which agents die and are replaced")
