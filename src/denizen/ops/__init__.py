@@ -45,6 +45,9 @@ from denizen.ops._pairs import sum_pairs as sum_pairs
 from denizen.ops._rounding import FEW as FEW
 from denizen.ops._rounding import rounded as rounded
 from denizen.ops._rounding import rounding as rounding
+from denizen.ops._slots import join as join
+from denizen.ops._slots import sum_slots as sum_slots
+from denizen.ops._slots import taken as taken
 from denizen.ops._tables import add_histogram as add_histogram
 from denizen.ops._tables import histogram as histogram
 from denizen.ops._tables import lookup as lookup

@@ -80,7 +80,7 @@ class Ties:
 
     def degree(self) -> Tensor:
         """int32 `[agents]`: number of ties of each agent."""
-        return self.active.sum(dim=1, dtype=torch.int32)
+        return ops.taken(self.until[None], self.step)[0]
 
     def form(
         self,
@@ -116,32 +116,27 @@ class Ties:
         self._check("form", seeks=seeks, pool=pool, side=side)
         pools = whole("Ties.form", "num_pools", num_pools, 1, _MOST_POOLS)
         lot, slots = rng[name], self.who.shape[1]
-        until, step = self.until, self.step
-        free = torch.full(seeks.shape, slots, dtype=torch.int32, device=seeks.device)
-        for slot in range(slots - 1, -1, -1):
-            free = torch.where(until[:, slot] > step, free, slot)
-        wanted = seeks.detach() != 0
+        degree, wanted = self.degree(), seeks.detach() != 0
         if seeks.dtype.is_floating_point:  # a relaxed run
             rng._bad.append((_SHARES.format(name), (wanted & (seeks.detach() != 1)).any().to(torch.int8)))
-        seeking = wanted & (free < slots)
-        rng._bad.append((_FULL.format(name, slots), (wanted & (free == slots)).any().to(torch.int8)))
-        seat = torch.zeros_like(free) if pool is None else pool.detach().to(torch.int32)
+        full = degree == slots
+        rng._bad.append((_FULL.format(name, slots), (wanted & full).any().to(torch.int8)))
+        seat = torch.zeros_like(degree) if pool is None else pool.detach().to(torch.int32)
         if pool is not None:
             rng._bad.append((_POOL.format(name, pools - 1), ((seat < 0) | (seat >= pools)).any().to(torch.int8)))
             seat = seat.clamp(0, pools - 1)
         if side is not None:
             seat = 2 * seat + (side.detach() != 0)
-        seat = torch.where(seeking, seat, -1).to(torch.int32)
+        seat = torch.where(wanted & ~full, seat, -1).to(torch.int32)
         pools = pools if side is None else 2 * pools
         found = ops.couples(seat[None], lot._words("lot")[None], lot._id_row(), pools, side is not None)[0]
         other = found.clamp(min=0).to(torch.int64)
-        known = ((self.who == found[:, None]) & (until > step)).any(dim=1)
         ends = self._ends(lot, name, lasts)
         ids = torch.arange(len(seeks), device=seeks.device) if lot._ids is None else lot._ids
-        ends = torch.where(ids < ids[other], ends, ends[other])
-        taken = ((found >= 0) & ~known)[:, None] & (torch.arange(slots, device=seeks.device) == free[:, None])
-        who = torch.where(taken, found[:, None].to(self.who.dtype), self.who)
-        return Ties(who, torch.where(taken, ends[:, None].to(until.dtype), until), step)
+        ends = torch.where(ids < ids[other], ends, ends[other]).to(self.until.dtype)
+        fields = self.who[None], self.until[None], found[None].to(self.who.dtype), ends[None]
+        who, until = ops.join(*fields, self.step)
+        return Ties(who[0], until[0], self.step)
 
     def _ends(self, lot: Rng, name: str, lasts: Tensor | float) -> Tensor:
         """First step without a tie that forms now: int64 `[agents]`."""
@@ -158,7 +153,7 @@ class Ties:
         """
         self._check("end", agents=agents)
         gone = agents.detach() != 0
-        over = (gone[:, None] | gone[self._who()]) & self.active
+        over = (gone[:, None] | gone[self._who().long()]) & self.active
         until = torch.where(over, self.step.to(self.until.dtype), self.until)
         if agents.dtype.is_floating_point:  # shares in a relaxed run are found as a fault of the field
             until = torch.where((gone & (agents.detach() != 1)).any(), torch.nan, until)
@@ -182,20 +177,16 @@ class Ties:
         if weight is not None and (not isinstance(weight, Tensor) or weight.shape != self.who.shape):
             got = tuple(weight.shape) if isinstance(weight, Tensor) else type(weight).__name__
             raise ModelError(f"Ties.sum: weight is {got}, expected {tuple(self.who.shape)}, one for each slot")
-        real = values.dtype.is_floating_point or weight is not None
-        narrow = values.dtype in (torch.bool, torch.int8)
-        wide = torch.float64 if real else torch.int32 if narrow else torch.int64
-        told, taken, total = (
-            values[self._who()],
-            self.active,
-            torch.zeros(values.shape, dtype=wide, device=values.device),
-        )
-        for slot in range(self.who.shape[1]):
-            # float64 holds the product of two float32 whole, so that a fused multiply-add rounds as often as two steps
-            message = told[:, slot].to(wide)
-            message = message if weight is None else message * weight[:, slot].to(wide)
-            total = total + torch.where(taken[:, slot], message, torch.zeros_like(message))
-        total = total.to(torch.float32) if real else total
+        who = self._who()
+        if weight is None:
+            total = ops.sum_slots(values[None], who[None], self.until[None], self.step)[0]
+        else:
+            told, taken, total = values[who.long()], self.active, torch.zeros_like(values, dtype=torch.float64)
+            for slot in range(who.shape[1]):
+                # float64 holds the product of two float32 whole, so that a fused multiply-add changes no bit
+                message = told[:, slot].to(torch.float64) * weight[:, slot].to(torch.float64)
+                total = total + torch.where(taken[:, slot], message, 0.0)
+            total = total.to(torch.float32)
         return total if where is None else torch.where(where != 0, total, torch.zeros_like(total))
 
     def mean(self, values: Tensor, *, where: Tensor | None = None) -> Tensor:
@@ -205,7 +196,7 @@ class Ties:
         return torch.where(degree > 0, total / degree.clamp(min=1), 0.0)
 
     def _who(self) -> Tensor:
-        return self.who.detach().to(torch.int64)
+        return self.who.detach().to(torch.int32)  # a relaxed run holds counts as real numbers
 
     def _check(self, method: str, **given: Any) -> None:
         shape = self.who.shape[:1]

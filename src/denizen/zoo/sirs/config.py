@@ -23,7 +23,7 @@ def sirs(
     The defaults are round numbers and stand for no disease in particular.
 
     Args:
-        contacts: a graph, random `Mixing` by groups, several of them as `Layers`, a grid, an edge list, or a population.
+        contacts: a graph, random `Mixing` by groups, several of them as `Layers`, a grid, an edge list or a population.
         network: which network of a population.
         symmetrize: add the opposite direction of every contact of a population's network.
         **params: parameters of `SIRS`.

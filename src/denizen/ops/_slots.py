@@ -1,0 +1,144 @@
+"""Ties in slots: how many are taken, sums over those who are in them, and new ones put in.
+
+Legend: W worlds, N agents, K slots each. `who` int32 `[W, N, K]` are places of agents, `until` int32 `[W, N, K]` the
+first step in which a slot is free again; it is taken where ``until > step``. On the CPU each is one pass, compiled by
+numba; on CUDA they are plain torch, which fuses.
+"""
+
+import torch
+from torch import Tensor
+
+from denizen.ops._library import register, unfold_worlds, variant, vmap_rule
+
+_NARROW = (torch.int8, torch.float32)
+
+
+def _taken(until: Tensor, step: Tensor) -> Tensor:
+    """How many slots are taken: int32 `[W, N]`."""
+    return (until > step).sum(dim=-1, dtype=torch.int32)
+
+
+def _sum_slots(values: Tensor, who: Tensor, until: Tensor, step: Tensor) -> Tensor:
+    """Sums over taken slots `[W, N]`: int32 of int8 values, int64 of wider ones, float32 of real ones (in float64)."""
+    narrow, real = values.dtype in (torch.bool, torch.int8), values.dtype.is_floating_point
+    wide = torch.float64 if real else torch.int32 if narrow else torch.int64
+    told = values.gather(1, who.flatten(1).long()).unflatten(1, who.shape[1:])
+    total = torch.zeros(values.shape, dtype=wide, device=values.device)
+    for slot in range(who.shape[2]):
+        message = told[..., slot].to(wide)
+        total = total + torch.where(until[..., slot] > step, message, torch.zeros_like(message))
+    return total.to(torch.float32) if real else total
+
+
+def _join(who: Tensor, until: Tensor, partner: Tensor, end: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+    """Ties with new partners in the first free slots.
+
+    Args:
+        who: `[W, N, K]`.
+        until: `[W, N, K]`.
+        partner: int32 `[W, N]`, -1 for none; one who is tied already is left out, and who has no free slot gets none.
+        end: int32 `[W, N]`: the first step without the new tie.
+        step: int64 0-d.
+
+    Returns:
+        The new `who` and `until`.
+    """
+    slots = who.shape[2]
+    free = torch.full_like(partner, slots)
+    known = partner < 0
+    for slot in range(slots - 1, -1, -1):
+        taken = until[..., slot] > step
+        free = torch.where(taken, free, slot)
+        known = known | (taken & (who[..., slot] == partner))
+    into = ~known[..., None] & (torch.arange(slots, device=who.device) == free[..., None])
+    return torch.where(into, partner[..., None], who), torch.where(into, end[..., None], until)
+
+
+# --- registered with torch, for the CPU ------------------------------------------------------------------------------
+
+
+@register
+def taken_slots(until: Tensor, step: Tensor) -> Tensor:
+    """How many slots are taken: int32 `[W, N]`; see `_taken`."""
+    if variant(until.device) == "numba":
+        from denizen.ops import _cpu_slots
+
+        return _cpu_slots.taken(until, step)
+    return _taken(until, step)
+
+
+@torch.library.register_fake("denizen::taken_slots")
+def _(until, step):
+    return until.new_empty(until.shape[:-1], dtype=torch.int32)
+
+
+@register
+def sum_in_slots(values: Tensor, who: Tensor, until: Tensor, step: Tensor) -> Tensor:
+    """Sums over taken slots `[W, N]`; see `_sum_slots`."""
+    if variant(values.device) == "numba" and values.dtype in _NARROW:
+        from denizen.ops import _cpu_slots
+
+        return _cpu_slots.sum_slots(values, who, until, step)
+    return _sum_slots(values, who, until, step)
+
+
+@torch.library.register_fake("denizen::sum_in_slots")
+def _(values, who, until, step):
+    dtype = torch.int32 if values.dtype in (torch.bool, torch.int8) else torch.int64
+    return values.new_empty(values.shape, dtype=torch.float32 if values.dtype.is_floating_point else dtype)
+
+
+@register
+def join_slots(who: Tensor, until: Tensor, partner: Tensor, end: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+    """New ties in free slots; see `_join`."""
+    if variant(who.device) == "numba":
+        from denizen.ops import _cpu_slots
+
+        return _cpu_slots.join(who, until, partner, end, step)
+    return _join(who, until, partner, end, step)
+
+
+@torch.library.register_fake("denizen::join_slots")
+def _(who, until, partner, end, step):
+    return torch.empty_like(who), torch.empty_like(until)
+
+
+def _folded(batch: int, dim: int | None, tensor: Tensor) -> Tensor:
+    rows = tensor.expand(batch, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+    return rows.flatten(0, 1)
+
+
+def _rule(op, several):
+    def rule(info, in_dims, *args):
+        folded = [_folded(info.batch_size, dim, arg) for dim, arg in zip(in_dims[:-1], args[:-1], strict=True)]
+        out = op(*folded, args[-1])
+        if not several:
+            return unfold_worlds(out, info.batch_size), 0
+        return tuple(unfold_worlds(part, info.batch_size) for part in out), (0,) * len(out)
+
+    return rule
+
+
+vmap_rule("taken_slots")(_rule(taken_slots, False))
+vmap_rule("sum_in_slots")(_rule(sum_in_slots, False))
+vmap_rule("join_slots")(_rule(join_slots, True))
+
+
+def taken(until: Tensor, step: Tensor) -> Tensor:
+    """How many slots are taken: int32 `[W, N]`."""
+    return taken_slots(until, step) if _as_op(until) else _taken(until, step)
+
+
+def sum_slots(values: Tensor, who: Tensor, until: Tensor, step: Tensor) -> Tensor:
+    """Sums over taken slots `[W, N]`; carries gradient."""
+    as_op = _as_op(until) and not (values.dtype.is_floating_point and torch.is_grad_enabled())
+    return sum_in_slots(values, who, until, step) if as_op else _sum_slots(values, who, until, step)
+
+
+def join(who: Tensor, until: Tensor, partner: Tensor, end: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+    """New ties in free slots; see `_join`."""
+    return join_slots(who, until, partner, end, step) if _as_op(who) else _join(who, until, partner, end, step)
+
+
+def _as_op(slots: Tensor) -> bool:
+    return slots.device.type == "cpu" and slots.dtype == torch.int32

@@ -1,0 +1,54 @@
+"""Ties in slots: the same by every variant, and by hand."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from denizen import ops
+
+
+def ties(worlds: int, agents: int, slots: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Partners of anybody, half of them over in step 5."""
+    who = torch.randint(0, agents, (worlds, agents, slots), dtype=torch.int32)
+    return who, torch.randint(3, 8, (worlds, agents, slots), dtype=torch.int32)
+
+
+@pytest.mark.parametrize(("worlds", "agents", "slots"), [(1, 1, 1), (3, 50, 4), (2, 700, 1), (1, 5, 9)])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.int32, torch.float32, torch.float64])
+def test_sums_in_slots(tools: Any, worlds: int, agents: int, slots: int, dtype: torch.dtype) -> None:
+    who, until = ties(worlds, agents, slots)
+    values = torch.randint(0, 2 if dtype == torch.bool else 100, (worlds, agents)).to(dtype)
+    with torch.no_grad():
+        total = tools.both(ops.sum_slots, values, who, until, tools.step)
+    taken = until > 5
+    told = values.double().gather(1, who.flatten(1).long()).view(who.shape)
+    assert torch.equal(total.double(), (told * taken).sum(dim=2))
+    assert torch.equal(tools.both(ops.taken, until, tools.step).long(), taken.sum(dim=2))
+
+
+@pytest.mark.parametrize("slots", [1, 2, 5])
+def test_new_ties(tools: Any, slots: int) -> None:
+    who, until = ties(2, 60, slots)
+    partner = torch.randint(-30, 60, (2, 60), dtype=torch.int32).clamp(min=-1)
+    end = torch.randint(6, 9, (2, 60), dtype=torch.int32)
+    new, after = tools.both(ops.join, who, until, partner, end, tools.step)
+    taken = until > 5
+    known = (taken & (who == partner[..., None])).any(dim=2)
+    joins = (partner >= 0) & ~known & ~taken.all(dim=2)
+    changed = (new != who) | (after != until)
+    assert (changed.sum(dim=2) <= joins).all()
+    assert not (changed & taken).any()
+    first = (~taken).to(torch.int8).argmax(dim=2, keepdim=True)
+    assert torch.equal(new.gather(2, first)[..., 0][joins], partner[joins])
+    assert torch.equal(after.gather(2, first)[..., 0][joins], end[joins])
+
+
+def test_slots_in_worlds(tools: Any) -> None:
+    """Under vmap as alone; what all worlds share is given once."""
+    who, until = ties(3, 40, 2)
+    values = torch.randint(0, 2, (40,), dtype=torch.int8)
+    together = torch.vmap(lambda w, u: ops.sum_slots(values[None], w[None], u[None], tools.step)[0])(who, until)
+    assert torch.equal(together, ops.sum_slots(values.expand(3, -1), who, until, tools.step))
+    degree = torch.vmap(lambda u: ops.taken(u[None], tools.step)[0])(until)
+    assert torch.equal(degree, ops.taken(until, tools.step))
