@@ -137,8 +137,9 @@ def events() -> None:
             arrays = ([graph.in_ptr] * len(weights), [graph.in_idx] * len(weights), ids, key, step)
             for values in (mask, real):
                 for streams in ([1, 2], [2**32 - 1, 1]):
-                    ops.attribute(values, mask, torch.ones(2, 2), weights, *arrays, streams[: len(weights)])
-                    race = ops.Race(values, torch.ones(2, 2), *arrays[2:], weights, *arrays[:2], streams, 0, 1)
+                    given = [values] * len(weights), [mask] * len(weights), torch.ones(2, 2), weights, *arrays
+                    ops.attribute(*given, streams[: len(weights)])
+                    race = ops.Race(*given, streams, 0, 1)
                     rows = [torch.zeros(2, 50, dtype=kind) for kind in (*[torch.int64] * 3, torch.int8)]
                     ops.append_events(key[0], rows, mask, ids, step, [None, None], 0, race)
         for columns in ([], [real, mask.int(), flag, mask, mask, mask]):

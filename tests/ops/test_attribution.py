@@ -17,6 +17,7 @@ def pick(values: Tensor, where: Tensor, graph: Any, ids: Tensor, key: Tensor, st
     graphs = graph if isinstance(graph, list) else [graph]
     weights = [torch.empty(0) if one.weight is None else one.weight for one in graphs]
     arrays = (weights, [one.in_ptr for one in graphs], [one.in_idx for one in graphs])
+    values, where = ([one] * len(graphs) if isinstance(one, Tensor) else one for one in (values, where))
     return ops.attribute(values, where, factor, *arrays, ids, key, step, [STREAM + k for k in range(len(graphs))])
 
 
@@ -40,8 +41,10 @@ def test_pairs_of_causes(tools: Any, worlds: int, weighted: bool, agents: int) -
             positive = graph.sum((values[0] > 0).to(torch.int8)) > 0
             assert torch.equal(found[0], (where[0] != 0) & positive) or weighted  # a weight may be 0
             assert (values.gather(1, source.long().clamp(min=0))[found] > 0).all()
-            _, layer = tools.both(pick, values, where, [graph, second], ids, key, tools.step, torch.rand(worlds, 2))
-            assert agents == 1 or set(layer.flatten().tolist()) == {-1, 0, 1}
+            both, to = [values, mask], [where * (torch.rand(agents) < 0.5), where]
+            _, layer = tools.both(pick, both, to, [graph, second], ids, key, tools.step, torch.rand(worlds, 2))
+            assert agents == 1 or worlds == 1 or set(layer.flatten().tolist()) == {-1, 0, 1}
+            assert not ((layer == 0) & (to[0] == 0)).any()
 
 
 def test_hardly_any_and_all_at_once(tools: Any) -> None:
@@ -157,10 +160,11 @@ def test_races_of_rows(tools: Any, worlds: int) -> None:
     mask, values = (torch.rand(worlds, num) < 0.3).to(torch.int8), torch.rand(worlds, num)
     factor, price = torch.rand(1, 2), torch.rand(worlds, num)
     for ids in (tools.empty, (torch.randperm(worlds * num) * 2**33 + 5).view(worlds, num)):
-        source, layer = pick(values, mask, graphs, ids, key, tools.step, factor)
+        sent, to = [values, (values > 0.5).to(torch.int8)], [mask * (price > 0.3), mask]
+        source, layer = pick(sent, to, graphs, ids, key, tools.step, factor)
         weights = [one.weight if one.weight is not None else torch.empty(0) for one in graphs]
         arrays = (weights, [one.in_ptr for one in graphs], [one.in_idx for one in graphs])
-        race = ops.Race(values, factor, ids, key, tools.step, *arrays, [STREAM, STREAM + 1], 1, 2)
+        race = ops.Race(sent, to, factor, *arrays, ids, key, tools.step, [STREAM, STREAM + 1], 1, 2)
         made = []
         for columns, given in (([price, source, layer], None), ([price, None, None], race)):
             count = torch.zeros(worlds, dtype=torch.int64)

@@ -19,27 +19,23 @@ class Race(NamedTuple):
     """What finds out who caused an event, for its rows alone; see `denizen.ops.attribute`.
 
     Attributes:
-        values, factor, ids, key, step: as that op takes them.
-        weights, in_ptr, in_idx, streams: of each graph.
+        values, where, weights, in_ptr, in_idx, streams: of each graph, as that op takes them.
+        factor, ids, key, step: as that op takes them.
         by, layer: numbers of the columns that it fills.
     """
 
-    values: Tensor
+    values: list[Tensor]
+    where: list[Tensor]
     factor: Tensor
-    ids: Tensor
-    key: Tensor
-    step: Tensor
     weights: list[Tensor]
     in_ptr: list[Tensor]
     in_idx: list[Tensor]
+    ids: Tensor
+    key: Tensor
+    step: Tensor
     streams: list[int]
     by: int
     layer: int
-
-    def winners(self, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Causes and layers of everybody in a mask."""
-        graphs = (self.weights, self.in_ptr, self.in_idx)
-        return attribute(self.values, mask, self.factor, *graphs, self.ids, self.key, self.step, self.streams)
 
 
 def append_events(
@@ -74,7 +70,7 @@ def append_events(
         _cuda_appending.append_events(count, rows, mask, ids, step, columns, by, race)
         return
     if race is not None:
-        found = dict(zip((race.by, race.layer), race.winners(mask), strict=True))
+        found = dict(zip((race.by, race.layer), attribute(*race[:-2]), strict=True))
         columns = [found.get(number, column) for number, column in enumerate(columns)]
     there = [column for column in columns if column is not None]
     (_append_found if mask.device.type == "cpu" else _append_all)(count, rows, mask, ids, step, there, by)

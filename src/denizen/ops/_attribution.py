@@ -99,8 +99,8 @@ def _race(
 
 
 def _attribute(
-    values: Tensor,
-    where: Tensor,
+    values: Sequence[Tensor],
+    where: Sequence[Tensor],
     factor: Tensor,
     weights: Sequence[Tensor],
     pointers: Sequence[Tensor],
@@ -111,12 +111,14 @@ def _attribute(
     streams: Sequence[int],
 ) -> tuple[Tensor, Tensor]:
     """The winners over all graphs; arguments as `attribute`."""
-    best = torch.full(where.shape, torch.inf, dtype=torch.float64, device=where.device)
-    source = torch.full(where.shape, NOBODY, dtype=torch.int32, device=where.device)
-    layer = torch.full(where.shape, NOBODY, dtype=torch.int8, device=where.device)
+    shape, device = where[0].shape, where[0].device
+    best = torch.full(shape, torch.inf, dtype=torch.float64, device=device)
+    source = torch.full(shape, NOBODY, dtype=torch.int32, device=device)
+    layer = torch.full(shape, NOBODY, dtype=torch.int8, device=device)
     for number, (weight, pointer, index) in enumerate(zip(weights, pointers, indices, strict=True)):
-        by, own = factor[:, number].expand(len(where)), weight if weight.numel() else None
-        winner, time = _race(values, where, by, own, pointer, index, ids, key, step, streams[number])
+        by, own = factor[:, number].expand(shape[0]), weight if weight.numel() else None
+        sent, to = values[number], where[number]
+        winner, time = _race(sent, to, by, own, pointer, index, ids, key, step, streams[number])
         first = time < best  # of equal times that of the first graph
         best = torch.where(first, time, best)
         source, layer = torch.where(first, winner, source), torch.where(first, number, layer).to(torch.int8)
@@ -125,8 +127,8 @@ def _attribute(
 
 @register
 def attribute(
-    values: Tensor,
-    where: Tensor,
+    values: Sequence[Tensor],
+    where: Sequence[Tensor],
     factor: Tensor,
     weights: Sequence[Tensor],
     in_ptr: Sequence[Tensor],
@@ -139,8 +141,9 @@ def attribute(
     """Who caused what happened to agents, along the edges of one graph or of several, L.
 
     Args:
-        values: `[W, N]`, what each sends; those at 0, below it and NaN cause nothing.
-        where: int8 `[W, N]`: those to whom it happened; the others cost nothing.
+        values: `[W, N]` of each graph, what each agent sends; those at 0, below it and NaN cause nothing.
+        where: int8 `[W, N]` of each graph: those to whom it happened and who could be reached by it; the others cost
+            nothing.
         factor: float32 `[W or 1, L]` of whole graphs.
         weights: float32 `[E]` each; empty for weight one.
         in_ptr: int64 `[N+1]` each.
@@ -154,11 +157,12 @@ def attribute(
         int32 `[W, N]` places of the causes and int8 `[W, N]` numbers of the graphs, -1 for nobody.
     """
     arguments = (values, where, factor, weights, in_ptr, in_idx, ids, key, step, streams)
-    if variant(where.device) == "numba":
+    which = variant(key.device)
+    if which == "numba":
         from denizen.ops import _cpu_attribution
 
         return _cpu_attribution.attribute(*arguments)
-    if variant(where.device) == "triton":
+    if which == "triton":
         from denizen.ops import _cuda_attribution
 
         return _cuda_attribution.attribute(*arguments)
@@ -167,7 +171,8 @@ def attribute(
 
 @torch.library.register_fake("denizen::attribute")
 def _(values, where, factor, weights, in_ptr, in_idx, ids, key, step, streams):  # type: ignore[no-untyped-def]
-    return where.new_empty(where.shape, dtype=torch.int32), where.new_empty(where.shape, dtype=torch.int8)
+    shape = where[0].shape
+    return where[0].new_empty(shape, dtype=torch.int32), where[0].new_empty(shape, dtype=torch.int8)
 
 
 @vmap_rule("attribute")
@@ -175,8 +180,10 @@ def _(info, in_dims, values, where, factor, weights, in_ptr, in_idx, ids, key, s
     if any(dim is not None for dims in in_dims[3:6] for dim in dims):
         raise ModelError("edge weights differ between replicates; keep one weight per edge")
     batch = info.batch_size
-    values, where, factor, key = (
-        fold_worlds(tensor, in_dims[place], batch) for tensor, place in ((values, 0), (where, 1), (factor, 2), (key, 7))
+    factor, key = fold_worlds(factor, in_dims[2], batch), fold_worlds(key, in_dims[7], batch)
+    values, where = (
+        [fold_worlds(tensor, dim, batch) for tensor, dim in zip(tensors, dims, strict=True)]
+        for tensors, dims in ((values, in_dims[0]), (where, in_dims[1]))
     )
     ids = _ids(ids, in_dims[6], batch, key.shape[0])
     out = attribute(values, where, factor, weights, in_ptr, in_idx, ids, key, step, streams)

@@ -88,8 +88,8 @@ _NO_WEIGHT = np.zeros(1, dtype=np.float32)
 
 
 def attribute(
-    values: torch.Tensor,
-    where: torch.Tensor,
+    values: Sequence[torch.Tensor],
+    where: Sequence[torch.Tensor],
     factor: torch.Tensor,
     weights: Sequence[torch.Tensor],
     in_ptr: Sequence[torch.Tensor],
@@ -100,10 +100,9 @@ def attribute(
     streams: Sequence[int],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`_attribution.attribute`."""
-    source, layer = torch.empty(where.shape, dtype=torch.int32), torch.empty(where.shape, dtype=torch.int8)
-    time = torch.empty(where.shape, dtype=torch.float64)
-    narrow = values if values.dtype in (torch.int8, torch.float32) else values.to(torch.float32)
-    rows = narrow.contiguous().numpy(), where.contiguous().numpy(), factor.contiguous().numpy()
+    shape = where[0].shape
+    source, layer = torch.empty(shape, dtype=torch.int32), torch.empty(shape, dtype=torch.int8)
+    time = torch.empty(shape, dtype=torch.float64)
     who = (ids.contiguous().numpy() if ids.numel() else _NO_IDS, ids.numel() > 0, key.contiguous().numpy())
     for number, (weight, pointer, index) in enumerate(zip(weights, in_ptr, in_idx, strict=True)):
         graph = (
@@ -113,6 +112,9 @@ def attribute(
             index.numpy(),
         )
         draws = (np.uint64(int(step)), np.uint64(streams[number]), source.numpy(), layer.numpy(), time.numpy())
+        sent = values[number]
+        sent = sent if sent.dtype in (torch.int8, torch.float32) else sent.to(torch.float32)
+        rows = (sent.contiguous().numpy(), where[number].contiguous().numpy(), factor.contiguous().numpy())
         args = (*rows, number, *graph, *who, *draws)
-        over_ranges(lambda start, stop, args=args: _race(*args, start, stop), len(where), where.numel())
+        over_ranges(lambda start, stop, args=args: _race(*args, start, stop), shape[0], source.numel())
     return source, layer

@@ -100,6 +100,7 @@ def _race_rows_kernel(
     spans,
     out_place,
     values,
+    where,
     factor,
     factor_stride,
     weight,
@@ -138,6 +139,7 @@ def _race_rows_kernel(
             there = line < end
             line += world * capacity
             agent = tl.load(out_place + line, mask=there, other=0).to(tl.int64)
+            reached = there & (tl.load(where + world * n + agent, mask=there, other=0) != 0)
             best, whose, place = _race(
                 values,
                 weight,
@@ -145,7 +147,7 @@ def _race_rows_kernel(
                 idx,
                 ids,
                 agent,
-                there,
+                reached,
                 world * n,
                 world * id_stride,
                 by,
@@ -158,7 +160,8 @@ def _race_rows_kernel(
                 LANES,
                 EDGES,
             )
-            found = place >= 0
+            found = reached & (place >= 0)
+            best = tl.where(found, best, float("inf"))
             if NUMBER > 0:
                 there = there & (best < tl.load(time_row + line, mask=there, other=0.0))
             tl.store(by_row + line, tl.where(found, whose, -1), mask=there)
@@ -216,14 +219,15 @@ def _race_rows(
     race: Race, spans: torch.Tensor, place: torch.Tensor, by: torch.Tensor, layer: torch.Tensor, programs: int, n: int
 ) -> None:
     """Who caused each of the rows that were just written."""
-    values, factor, ids, key = (one.contiguous() for one in race[:4])
+    factor, ids, key = race.factor.contiguous(), race.ids.contiguous(), race.key.contiguous()
     last = len(race.weights) - 1
     time = torch.empty(place.shape, dtype=torch.float64, device=place.device) if last else place
     for number, (weight, pointer, index) in enumerate(zip(race.weights, race.in_ptr, race.in_idx, strict=True)):
         _race_rows_kernel[(programs,)](
             spans,
             place,
-            values,
+            race.values[number].contiguous(),
+            race.where[number].contiguous(),
             factor,
             factor.shape[1] if factor.shape[0] > 1 else 0,
             weight,

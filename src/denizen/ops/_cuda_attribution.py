@@ -187,7 +187,9 @@ def _attribute_kernel(
             first_one = lane < num
             which = tl.where(place >= 0, NUMBER, -1)
             if NUMBER > 0:
-                first_one = first_one & (best < tl.load(time + row + agent, mask=first_one, other=0.0))
+                none = tl.load(layer + row + agent, mask=first_one, other=0) < 0  # who has no time yet
+                sooner = best < tl.load(time + row + agent, mask=first_one & ~none, other=float("inf"))
+                first_one = first_one & (none | sooner)
             tl.store(source + row + agent, place.to(tl.int32), mask=first_one)
             tl.store(layer + row + agent, which.to(tl.int8), mask=first_one)
             if KEEPS_TIME:
@@ -195,8 +197,8 @@ def _attribute_kernel(
 
 
 def attribute(
-    values: torch.Tensor,
-    where: torch.Tensor,
+    values: Sequence[torch.Tensor],
+    where: Sequence[torch.Tensor],
     factor: torch.Tensor,
     weights: Sequence[torch.Tensor],
     in_ptr: Sequence[torch.Tensor],
@@ -207,19 +209,19 @@ def attribute(
     streams: Sequence[int],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`_attribution.attribute`."""
-    source = torch.empty(where.shape, dtype=torch.int32, device=where.device)
-    layer = torch.empty(where.shape, dtype=torch.int8, device=where.device)
+    shape, device = where[0].shape, key.device
+    source = torch.empty(shape, dtype=torch.int32, device=device)
+    layer = torch.empty(shape, dtype=torch.int8, device=device)
     if not source.numel():
         return source, layer
     last = len(weights) - 1
-    time = torch.empty(where.shape, dtype=torch.float64, device=where.device) if last else source
-    values, where, factor = values.contiguous(), where.contiguous(), factor.contiguous()
-    ids, key = ids.contiguous(), key.contiguous()
-    grid, notes, constants = _launch(where)
+    time = torch.empty(shape, dtype=torch.float64, device=device) if last else source
+    factor, ids, key = factor.contiguous(), ids.contiguous(), key.contiguous()
+    grid, notes, constants = _launch(source)
     for number, (weight, pointer, index) in enumerate(zip(weights, in_ptr, in_idx, strict=True)):
         _attribute_kernel[grid](
-            values,
-            where,
+            values[number].contiguous(),
+            where[number].contiguous(),
             factor,
             factor.shape[1] if factor.shape[0] > 1 else 0,
             weight,
@@ -234,7 +236,7 @@ def attribute(
             source,
             layer,
             time,
-            where.shape[1],
+            shape[1],
             NUMBER=number,
             KEEPS_TIME=number < last,
             HAS_WEIGHT=weight.numel() > 0,

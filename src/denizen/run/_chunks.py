@@ -204,6 +204,7 @@ class Chunks:
         """
         program, constant = self._program, self._program.traced.constant
         given = [one for sum_ in program.sums for one in sum_.arguments]
+        others = [*zip(given, arguments, strict=True), *made.items()]  # which may be what other nodes compute as well
 
         def tensor(node: Node) -> Tensor:
             if not math.prod(shape(node)):
@@ -213,7 +214,7 @@ class Chunks:
             if found is None and origin.op == "get_attr":
                 found = constant(origin)
             if found is None:
-                found = next(held for one, held in zip(given, arguments, strict=True) if alike(origin, one))
+                found = next(held for one, held in others if alike(origin, one))
             return found.reshape(shape(node))
 
         logged, races = [], []

@@ -51,14 +51,10 @@ class Event:
         """Nodes whose tensors the kernels read, but for parts of graphs."""
         found = [self.mask, *(node for node in self.columns.values() if node is not None)]
         if self.race is not None:
-            values, _, factor, *_, ids, key, step, _ = self.race.args
-            found += [node for node in (values, factor, ids, key, step) if isinstance(node, Node)]
+            given: tuple[Any, ...] = self.race.args
+            values, where, factor, *_, ids, key, step, _ = given
+            found += [node for node in (*values, *where, factor, ids, key, step) if isinstance(node, Node)]
         return found
-
-    @property
-    def graphs(self) -> list[list[Node]]:
-        """Weights, pointers and indices of the graphs of a race."""
-        return [] if self.race is None else [list(part) for part in self.race.args[3:6]]  # type: ignore[arg-type]
 
 
 def events(traced: Traced) -> list[Event]:
@@ -67,15 +63,15 @@ def events(traced: Traced) -> list[Event]:
     for names in traced.columns:
         mask = next(nodes)
         columns: dict[str, Node | None] = {name: next(nodes) for name in names}
-        race = _race(mask, columns, traced.module.graph.output_node())
+        race = _race(columns, traced.module.graph.output_node())
         if race is not None:
             columns |= dict.fromkeys(("by", "layer"))
         found.append(Event(mask, columns, race))
     return found
 
 
-def _race(mask: Node, columns: dict[str, Node | None], output: Node) -> Node | None:
-    """The call of `attribute` that gives the columns `by` and `layer` to those of a mask, and nothing else."""
+def _race(columns: dict[str, Node | None], output: Node) -> Node | None:
+    """The call of `attribute` that gives the columns `by` and `layer`, and nothing else."""
     parts = [columns.get(name) for name in ("by", "layer")]
     if any(part is None for part in parts):
         return None
@@ -86,9 +82,8 @@ def _race(mask: Node, columns: dict[str, Node | None], output: Node) -> Node | N
     if not isinstance(race, Node) or not calls(race, ATTRIBUTE) or calls_of[1].args[0] is not race:
         return None
     alone = all(_only_logged(user, output) for user in race.users)
-    same = alike(_origin(race.args[1]), _origin(mask))  # type: ignore[arg-type]
     constant = all(base(node).op == "get_attr" or not _numel(node) for part in race.args[3:6] for node in part)  # type: ignore[union-attr, arg-type]
-    return race if alone and same and constant else None
+    return race if alone and constant else None
 
 
 def _origin(node: Node) -> Node:
@@ -136,8 +131,7 @@ def race_of(event: Event, tensor: Callable[[Node], Tensor]) -> "ops.Race | None"
     """
     if event.race is None:
         return None
-    values, _, factor, *_, ids, key, step, streams = event.race.args
     names = [name for name in event.columns if name != "id"]
-    own = [tensor(node) for node in (values, factor, ids, key, step)]  # type: ignore[arg-type]
-    graphs = [[tensor(node) for node in part] for part in event.graphs]
-    return ops.Race(*own, *graphs, list(streams), names.index("by"), names.index("layer"))  # type: ignore[arg-type]
+    *tensors, streams = event.race.args
+    given = [[tensor(node) for node in one] if isinstance(one, list | tuple) else tensor(one) for one in tensors]  # type: ignore[arg-type]
+    return ops.Race(*given, list(streams), names.index("by"), names.index("layer"))  # type: ignore[arg-type]

@@ -111,7 +111,7 @@ def build(traced: Traced, masks: list[bool], least: int = LEAST) -> Program:
     late, kept, tallies = _after(traced, order, set(fixed), needed)
     given = [one for sum_ in sums for one in sum_.arguments]
     needed = [node for node in needed if not (_is_input(node) or node in fixed or not _numel(node))]
-    needed = [node for node in needed if not any(alike(node, one) for one in given)]
+    needed = [node for k, node in enumerate(needed) if not any(alike(node, one) for one in (*given, *needed[:k]))]
 
     def source(node: Node) -> bool:
         return _is_input(node) or node in fixed

@@ -318,7 +318,7 @@ class Graph(InNotebook):
         Raises:
             ModelError: in a relaxed run, in which nothing happens to anybody but in shares.
         """
-        return origin("Graph", rng, name, [self], [], happened, values)
+        return origin("Graph", rng, name, [self], [], [happened], [values])
 
     def _check(self, method: str, values: Tensor, where: Tensor | None, needed: Tensor | None = None) -> None:
         if where is not None and needed is not None:

@@ -127,8 +127,9 @@ class Layers:
         rng: Rng,
         name: str,
         happened: Tensor,
-        values: Tensor,
+        values: Tensor | Mapping[str, Tensor],
         *,
+        reached: Mapping[str, Tensor] | None = None,
         step: Tensor | None = None,
         scale: Mapping[str, Any] | None = None,
     ) -> Origin:
@@ -138,23 +139,30 @@ class Layers:
             rng: of the step.
             name: stream.
             happened: mask `[agents]` of those to whom it happened.
-            values: `[agents]`, what was summed to make the hazard; see `Graph.attribute`.
+            values: `[agents]`, what was summed to make the hazard, see `Graph.attribute`; or by layer, where layers sum
+                different values: those who stay at home infect there alone.
+            reached: mask `[agents]` by layer of those whom it can reach; all where a layer is left out.
             step: as `sum` was given it.
             scale: as `sum` was given it.
 
         Raises:
             ModelError: a layer is `Mixing`, which has no edges, or the run is relaxed.
         """
-        for layer in scale or {}:
+        each = values if isinstance(values, Mapping) else dict.fromkeys(self.graphs, values)
+        for layer in (*(scale or {}), *(reached or {}), *each):
             self._known(layer)
-        graphs, factors = [], []
+        graphs, factors, sent, to = [], [], [], []
         for layer, graph in self.graphs.items():
+            if layer not in each:
+                raise ModelError(f"Layers.attribute: values has {', '.join(each)}, and none for {layer!r}")
             if not isinstance(graph, Graph):
-                graph.attribute(rng, name, happened, values)
+                graph.attribute(rng, name, happened, each[layer])
             graphs.append(graph)
+            sent.append(each[layer])
+            to.append(happened * reached[layer] if reached and layer in reached else happened)
             factor = self._at(layer, step)
             factors.append(factor * scale[layer] if scale and layer in scale else factor)
-        return origin("Layers", rng, name, graphs, factors, happened, values)
+        return origin("Layers", rng, name, graphs, factors, to, sent)
 
     def _at(self, name: str, step: Tensor | None) -> Tensor:
         strength = self.strength[name]

@@ -32,20 +32,31 @@ def origin(
     name: str,
     graphs: Sequence["Graph"],
     factors: Sequence[Tensor],
-    happened: Tensor,
-    values: Tensor,
+    happened: Sequence[Tensor],
+    values: Sequence[Tensor],
 ) -> Origin:
-    """Who caused what happened, over several graphs with a factor each (0-d); none of them for factors of one."""
-    graphs[0]._check("attribute", values, happened)
+    """Who caused what happened, over several graphs.
+
+    Args:
+        what: class, for messages.
+        rng: of the step.
+        name: stream.
+        graphs: of the same agents.
+        factors: 0-d, one for each graph; none for factors of one.
+        happened: mask `[agents]` for each graph.
+        values: `[agents]` for each graph.
+    """
+    for graph, mask, sent in zip(graphs, happened, values, strict=True):
+        graph._check("attribute", sent, mask)
     ids, key, step, stream = rng._own_draws(f"{what}.attribute", name)
-    mask = happened if happened.dtype == torch.int8 else (happened != 0).to(torch.int8)
-    values = values.to(torch.int8) if values.dtype == torch.bool else values.detach()
+    masks = [mask if mask.dtype == torch.int8 else (mask != 0).to(torch.int8) for mask in happened]
+    sent = [(one.to(torch.int8) if one.dtype == torch.bool else one.detach())[None] for one in values]
     # The number of a graph is part of its stream: the same two may meet in several.
     streams = [stream, *(stream_number(f"{stream}/{number}") for number in range(1, len(graphs)))]
     factor = torch.stack([one.detach() for one in factors]) if factors else torch.ones(1, device=key.device)
     source, layer = ops.attribute(
-        values[None],
-        mask[None],
+        sent,
+        [mask[None] for mask in masks],
         factor.to(torch.float32)[None],
         [g.in_ptr.new_empty(0, dtype=torch.float32) if g.weight is None else g.weight.detach() for g in graphs],
         [graph.in_ptr for graph in graphs],
