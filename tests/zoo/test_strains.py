@@ -71,7 +71,7 @@ def test_below_the_threshold_both_stay_above_it_one_goes():
 def test_a_rare_strain_grows_as_theory_says(away):
     """From day 8 to day 24 after its arrival, by the mean of 12 towns; the immune alone would give another rate."""
     protection = threshold() + away
-    model = town(20_000, arrival_day=200, seed_share=[0.01, 0.003])
+    model = town(10_000, arrival_day=200, seed_share=[0.01, 0.006])
     run = dz.simulate(model, 226, replicates=12, params=tables(*[protection] * 12), compile=False)
     mean = run["second"].double().mean(dim=0)
     grown = float((mean[224] / mean[208]).log()) / 16

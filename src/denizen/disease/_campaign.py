@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from denizen._arguments import number, whole
+from denizen.disease._lots import first, first_shares
 from denizen.disease._vaccine import Vaccine
 from denizen.errors import InputError, ModelError, expect_function, nearest
 from denizen.model import Clock, During, Intervention, Model, Stage, State, When
@@ -117,7 +118,7 @@ class Campaign(Intervention):
         if vaccine.doses > 1:
             due, last = self._due(vaccine, now, status)
             able = waits + due
-        if "alive" in now.kinds:
+        if "alive" in now.kinds:  # of a `dz.model.alive` the status itself knows
             able = able * now.alive
         if self.needs is not None:
             able = able * (1 - self._of(now, self.needs, Stage).is_("none"))
@@ -131,19 +132,25 @@ class Campaign(Intervention):
                 f"campaign {self.name!r}: priority is NaN or infinite for somebody; give a finite number for each agent"
             )
             rng._require(told, torch.isfinite(rank))
-        order = rng.permutation("order")
-        for key in (rank, due):
-            if key is not None:
-                order = order[torch.argsort(key[order], descending=True, stable=True)]
-        dosed = _first(able, order, torch.where(on, self._doses(now.time.step), 0))
+        lot, amount = rng.integers("lot", 0, 2**31), torch.where(on, self._doses(now.time.step), 0)
+        if able.is_floating_point():
+            dosed = first_shares(able, rank, lot, amount)
+        else:
+            dosed = first(able, rank, due, lot, now.id, amount, self._most)
         rng.record("doses", dosed)
-        if dosed.is_floating_point():
+        if able.is_floating_point():
             return model, now.replace(**{self.field: vaccine.give(rng, status, dosed / waits.clamp(min=1e-6))})
         changes: dict[str, Any] = {self.field: vaccine.give(rng, status, dosed)}
         if last is not None:
             rng.record("last doses", dosed * status.is_(*vaccine.levels_of(vaccine.doses - 1)))
             changes[str(self.given)] = torch.where(dosed != 0, now.time.step + 1, last).to(last.dtype)
         return model, now.replace(**changes)
+
+    @property
+    def _most(self) -> int:
+        """Doses of a step, at most; 1 at least."""
+        each, parts, _ = self._pace  # type: ignore[misc]
+        return max(-(-each // parts), 1)
 
     def _doses(self, step: Tensor) -> Tensor:
         """Doses of a step: int64 0-d."""
@@ -210,10 +217,3 @@ def _by_group(codes: Any, groups: Sequence[int]) -> tuple[Tensor, Tensor]:
     for place, code in enumerate(reversed(groups), start=1):
         rank = torch.where(codes == code, place, rank)
     return rank, rank > 0
-
-
-def _first(able: Tensor, order: Tensor, amount: Tensor) -> Tensor:
-    """The first `amount` of the able, in an order; of shares, as much of each as is left."""
-    queue = able[order].to(torch.float64 if able.is_floating_point() else torch.int64)
-    left = (amount - (queue.cumsum(0) - queue)).clamp(min=0)
-    return torch.zeros_like(queue).scatter(0, order, torch.minimum(left, queue)).to(able.dtype)

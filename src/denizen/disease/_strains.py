@@ -66,7 +66,7 @@ class CrossImmunity(Structure):
         Args:
             had: mask `[agents, strains]` of what everybody is immune from, or shares of a relaxed run.
         """
-        _table("CrossImmunity.factor", "had", had, self.num_strains)
+        _table("CrossImmunity.factor", "had", had, strains=self.num_strains)
         out = torch.ones(had.shape, dtype=torch.float32, device=had.device)
         for strain in range(self.num_strains):
             out = out * (1 - had[:, strain, None] * self.matrix[strain])
@@ -89,7 +89,7 @@ def compete(rng: Rng, name: str, hazards: Tensor, *, where: Tensor | None = None
     Returns:
         mask `[agents, strains]`, at most one 1 in a row; shares in a relaxed run.
     """
-    _table("compete", "hazards", hazards)
+    _table("compete", "hazards", hazards, agents=rng._num)
     rests = [hazards[:, -1]]  # of a strain and all after it, so that the last one that has a hazard gets the rest
     for strain in range(hazards.shape[1] - 2, -1, -1):
         rests.insert(0, hazards[:, strain] + rests[0])
@@ -115,7 +115,7 @@ def independent(rng: Rng, name: str, hazards: Tensor, *, where: Tensor | None = 
     Returns:
         mask `[agents, strains]`; shares in a relaxed run.
     """
-    _table("independent", "hazards", hazards)
+    _table("independent", "hazards", hazards, agents=rng._num)
     scope, out = rng[name], []
     for strain in range(hazards.shape[1]):
         mask = where if where is None or where.dim() == 1 else where[:, strain]
@@ -131,14 +131,16 @@ def sums(contacts: Any, values: Tensor, **options: Any) -> Tensor:
         values: `[agents, strains]`, for example who sheds which strain.
         **options: of `contacts.sum`.
     """
-    _table("sums", "values", values)
+    _table("sums", "values", values, agents=contacts.num_agents)
     columns = [contacts.sum(values[:, strain].contiguous(), **options) for strain in range(values.shape[1])]
     return torch.stack(columns, dim=1)
 
 
-def _table(caller: str, name: str, value: Any, num: int | None = None) -> None:
-    """Refuse what has no column for each strain; rows for strains and columns for agents too, where it shows."""
+def _table(caller: str, name: str, value: Any, agents: int | None = None, strains: int | None = None) -> None:
+    """Refuse what has no row for each agent or no column for each strain."""
     good = isinstance(value, Tensor) and value.dim() == 2 and value.shape[1] > 0
-    if not good or (num is not None and value.shape[1] != num):
-        got = f"has shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"is {type(value).__name__} {value!r}"
-        raise ModelError(f"{caller}: {name} {got}, expected (agents, {num or 'strains'}): a column for each strain")
+    if good and agents in (None, value.shape[0]) and strains in (None, value.shape[1]):
+        return
+    got = f"has shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"is {type(value).__name__} {value!r}"
+    wanted = f"({agents or 'agents'}, {strains or 'strains'})"
+    raise ModelError(f"{caller}: {name} {got}, expected {wanted}: a row for each agent, a column for each strain")
