@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
@@ -27,6 +28,7 @@ import _cuda
 import torch
 from _turns import turn
 
+from denizen.ops import _cuda_pairs
 from denizen.space import Space
 from denizen.zoo.boids import boids
 from denizen.zoo.boids.model import seen
@@ -72,6 +74,27 @@ def one(model, agents):
     print(json.dumps({"ms": ms, "launches": launches, "busy_ms": busy, "top": top}))
 
 
+def tune(agents):
+    """Time the parts at one size with other shapes of the kernel that sums; prints."""
+    for name, model in (("boids", boids(agents)), ("circles", circles(agents))):
+        space, radius, pair = model.space, model.radius, seen if name == "boids" else force
+        where = torch.rand(agents, space.dims, device="cuda") * torch.tensor(space.size, device="cuda")
+        given = (where, torch.tensor(1.0).cuda()) if name == "boids" else (torch.tensor(0.5).cuda(),)
+        for cut in (1, 2, 4):
+            counts = [int(side / radius) for side in space.size]
+            counts[-1] = int(cut * space.size[-1] / radius)
+            object.__setattr__(space, "_cells", lambda radius, num, counts=counts: counts)
+            sort = _cuda.event_us(partial(space.near, where, radius))
+            near, told = space.near(where, radius), []
+            for lanes, warps in ((32, 1), (64, 1), (128, 1), (64, 2), (128, 2), (128, 4)):
+                _cuda_pairs._LANES, _cuda_pairs._WARPS = lanes, warps
+                told.append(f"{lanes}/{warps}: {_cuda.event_us(partial(near.reduce, pair, *given)):.0f}")
+            print(
+                f"{name:>8} {agents:,} cut {cut}: near {sort:.0f} us, reduce by lanes/warps {', '.join(told)}",
+                flush=True,
+            )
+
+
 def main():
     """Check, time, print, save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -111,6 +134,9 @@ def main():
             for line in told["top"]:
                 print("            ", line)
             print(f"             after {time.perf_counter() - began:.0f} s", flush=True)
+    with turn():
+        tune(1_000_000)
+    print(f"after {time.perf_counter() - began:.0f} s", flush=True)
     if given.out:
         given.out.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -12,6 +12,7 @@ import torch
 from denizen.ops import _pair_program
 from denizen.ops._cpu import _jit, over_ranges
 from denizen.ops._pair_program import ARITY, MOST_POWER
+from denizen.ops._pairs import reach_of
 
 _BATCH = 128  # pairs at once: the values of a function of fifty operations stay in the first-level cache
 _NUMBER = {name: number for number, name in enumerate(ARITY)}
@@ -139,6 +140,7 @@ def _sum(
     counts,
     torus,
     radius,
+    reach,
     ops,
     args,
     consts,
@@ -203,23 +205,18 @@ def _sum(
                 if not valid:
                     continue
                 row *= wide
-                for part in range(2):  # a row of three cells that crosses the side of a torus has two parts
-                    low, high = x_cell - 1, x_cell + 1
-                    if wide == 1:
-                        low, high = 0, 0
+                for part in range(2):  # a stretch of cells that crosses the side of a torus has two parts
+                    low, high = x_cell - reach, x_cell + reach
                     if part == 0:
                         if low < 0:
-                            low, high = (wide - 1, wide - 1) if torus else (0, high)
-                        elif high >= wide:
-                            high = wide - 1
-                    elif not torus or wide == 1:
+                            low, high = (low + wide, wide - 1) if torus else (0, high)
+                        high = min(high, wide - 1)
+                    elif not torus or (low >= 0 and high < wide):
                         break
                     elif low < 0:
                         low = 0
-                    elif high >= wide:
-                        low, high = 0, 0
                     else:
-                        break
+                        low, high = 0, high - wide
                     for j in range(start[w, row + low], start[w, row + high + 1]):
                         square = _0
                         for axis in range(dims):
@@ -317,6 +314,7 @@ def _over_slots(fields, binned, spec, program, outputs, best):
         np.array(counts),
         torus,
         np.float32(radius),
+        reach_of(size[-1], counts[-1], radius),
         ops,
         args,
         consts,

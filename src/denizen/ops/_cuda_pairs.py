@@ -7,6 +7,7 @@ cache. The kernel of a function is written as Triton, from its program.
 """
 
 import functools
+import hashlib
 import linecache
 import math
 from typing import Any
@@ -17,9 +18,10 @@ import triton.language as tl
 
 from denizen.ops import _pair_program
 from denizen.ops._pair_program import MOST_POWER, Program
+from denizen.ops._pairs import reach_of
 
 _BLOCK = 256  # agents of a program that sorts
-_LANES = 64  # agents of a program that sums: two for each lane of one warp
+_LANES, _WARPS = 64, 1  # agents of a program that sums: two for each lane of one warp
 
 
 @triton.jit
@@ -224,7 +226,7 @@ _OPS = {
 }
 
 
-def _written(program: Program, counts: tuple[int, ...], torus: bool, nearest: bool) -> str:
+def _written(program: Program, counts: tuple[int, ...], reach: int, torus: bool, nearest: bool) -> str:
     """The Triton of a kernel that goes through pairs: sums of a program's outputs, or the nearest neighbour."""
     dims, last = program.dims, program.dims - 1
     many = [count > 1 for count in counts]
@@ -287,13 +289,13 @@ def _written(program: Program, counts: tuple[int, ...], torus: bool, nearest: bo
         text += ["        low, high = row, row"]
     elif torus:
         text += [
-            f"        low = row + tl.where(i{last} == 0, {wide - 1}, i{last} - 1)",
-            f"        high = row + tl.where(i{last} == 0, {wide - 1}, tl.minimum(i{last} + 1, {wide - 1}))",
+            f"        low = row + tl.where(i{last} < {reach}, i{last} + {wide - reach}, i{last} - {reach})",
+            f"        high = row + tl.where(i{last} < {reach}, {wide - 1}, tl.minimum(i{last} + {reach}, {wide - 1}))",
         ]
     else:
         text += [
-            f"        low = row + tl.maximum(i{last} - 1, 0)",
-            f"        high = row + tl.minimum(i{last} + 1, {wide - 1})",
+            f"        low = row + tl.maximum(i{last} - {reach}, 0)",
+            f"        high = row + tl.minimum(i{last} + {reach}, {wide - 1})",
         ]
     text += [
         "        begin = tl.load(first + low, mask=use, other=0)",
@@ -302,10 +304,12 @@ def _written(program: Program, counts: tuple[int, ...], torus: bool, nearest: bo
     around = torus and many[last]
     if around:
         text += [
-            f"        cross = use & ((i{last} == 0) | (i{last} == {wide - 1}))",
+            f"        left, right = i{last} < {reach}, i{last} >= {wide - reach}",
+            f"        upto = tl.where(left, i{last} + {reach}, i{last} + {reach - wide})",
+            "        cross = use & (left | right)",
             "        again = tl.load(first + row, mask=cross, other=0)",
-            f"        more = tl.load(first + row + tl.where(i{last} == 0, 2, 1), mask=cross, other=0) - again",
-            f"        one, two = tl.where(i{last} == 0, -L{last}, 0.0), tl.where(i{last} == {wide - 1}, L{last}, 0.0)",
+            "        more = tl.load(first + row + upto + 1, mask=cross, other=0) - again",
+            f"        one, two = tl.where(left, -L{last}, 0.0), tl.where(right, L{last}, 0.0)",
             "        again = again - num",
             "        most = tl.max(num + more)",
         ]
@@ -354,10 +358,10 @@ def _literal(value: float) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _kernel(text: str, counts: tuple[int, ...], torus: bool, nearest: bool) -> Any:
+def _kernel(text: str, counts: tuple[int, ...], reach: int, torus: bool, nearest: bool) -> Any:
     """The kernel of a program; what it is made of is denizen's own text, of names and numbers alone."""
-    source = _written(_pair_program.read(text), counts, torus, nearest)
-    name = f"<denizen pairs {abs(hash(source)):x}>"
+    source = _written(_pair_program.read(text), counts, reach, torus, nearest)
+    name = f"<denizen pairs {hashlib.blake2s(source.encode()).hexdigest()}>"
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)  # where Triton looks for its source
     there: dict[str, Any] = {"__name__": __name__}
     exec(compile(source, name, "exec"), there)  # noqa: S102
@@ -381,7 +385,9 @@ def _launch(
         theirs = torch.empty(worlds, rows.shape[2], num, device=out.device)
         grid = (triton.cdiv(num, _BLOCK) * worlds,)
         _gather_kernel[grid](rows, order, theirs, num, NUM=rows.shape[2], BLOCK=_BLOCK)
-    _kernel(program, tuple(counts), torus, not out.dtype.is_floating_point)[(triton.cdiv(num, _LANES) * worlds,)](
+    reach = reach_of(size[-1], counts[-1], radius)
+    kernel = _kernel(program, tuple(counts), reach, torus, not out.dtype.is_floating_point)
+    kernel[(triton.cdiv(num, _LANES) * worlds,)](
         place,
         order,
         cell,
@@ -395,7 +401,7 @@ def _launch(
         radius * radius,
         *[*size, 1.0, 1.0][:3],
         LANES=_LANES,
-        num_warps=1,
+        num_warps=_WARPS,
         enable_fp_fusion=False,
     )
     return out

@@ -1,11 +1,12 @@
 """Sums over pairs of agents that are near each other, by a list of cells. The reference in plain torch is what the fast
 variants must equal bit for bit.
 
-Legend: W worlds, N agents, D axes, C cells. Space is cut into `counts` cells along each axis, none shorter than the
-radius, so that neighbours lie in the same cell or in adjacent ones; an axis too short for three cells has one. Agents
-are laid out by (cell, id), each at its slot. The canonical order of an agent's neighbours is by cell, in the order of
-the offsets -1, 0, 1 along the axes with the last axis fastest, then by id. Sums of any real values are added up in that
-order, by every variant and in any layout of the agents.
+Legend: W worlds, N agents, D axes, C cells. Space is cut into `counts` cells along each axis. Those of the last axis,
+which lie beside each other in memory, may be shorter than the radius, which then spans `reach_of` them; those of the
+others are not, so that neighbours lie in the same row of cells or in adjacent ones. An axis too short for three radii
+has one cell. Agents are laid out by (cell, id), each at its slot. The canonical order of an agent's neighbours is by
+row, in the order of the offsets -1, 0, 1 with the last of these axes fastest, then along the row, then by id. Sums of
+any real values are added up in that order, by every variant and in any layout of the agents.
 
 A neighbour is another agent in such a cell whose distance, in float32 and on a torus through the nearest side, is at
 most the radius.
@@ -20,6 +21,11 @@ from denizen.ops import _pair_program
 from denizen.ops._library import fold_worlds, register, reverse_only, unfold_worlds, variant, vmap_rule
 
 _PAIRS = 2**22  # pairs that the reference holds at once
+
+
+def reach_of(length: float, count: int, radius: float) -> int:
+    """How many cells of an axis the radius spans, at least; 0 where the axis has one cell."""
+    return 0 if count == 1 else math.ceil(radius * count / length - 1e-9)  # 3 cells of a third: 1, however it rounds
 
 
 # --- who is in which cell ---------------------------------------------------------------------------------------------
@@ -125,14 +131,14 @@ def _near(
         offsets.append(apart)
     rank, left = torch.zeros_like(inside, dtype=torch.int64), cell.to(torch.int64)
     unit = 1
-    for count in reversed(counts):
+    for length, count in reversed(list(zip(size, counts, strict=True))):
         if count > 1:
-            step = (left % count)[:, None] - (left % count)[:, rows, None]
+            reach, step = reach_of(length, count, radius), (left % count)[:, None] - (left % count)[:, rows, None]
             if torus:
-                step = torch.where(step == count - 1, -1, torch.where(step == 1 - count, 1, step))
-            inside = inside & (step.abs() <= 1)
-            rank = rank + (step + 1) * unit
-            unit *= 3
+                step = (step + count // 2) % count - count // 2
+            inside = inside & (step.abs() <= reach)
+            rank = rank + (step + reach) * unit
+            unit *= 2 * reach + 1
         left = left // count
     slot = torch.arange(cell.shape[1], device=cell.device)
     inside = inside & (_square(offsets) <= radius * radius) & (slot[rows, None] != slot[None])
@@ -212,7 +218,7 @@ def sum_pairs(
         size: length of each axis, a float32.
         counts: cells along each axis, as `bin_agents` had them.
         torus: whether each side continues on the opposite one.
-        radius: a float32; no cell is shorter.
+        radius: a float32; no cell is shorter, but for those of the last axis.
         program: the function, a text of `_pair_program`.
 
     Returns:

@@ -180,12 +180,20 @@ class Space(Structure):
         return key if rng._ids is None else rng._ids[None]
 
     def _cells(self, radius: float, num: int) -> list[int]:
-        """Cells along each axis: none shorter than the radius, about as many as agents at most, no axis with two."""
+        """Cells along each axis: about as many as agents at most, none shorter than the radius, no axis with two.
+
+        Cells of the last axis are cut in up to four: along a row they cost nothing but memory, and fewer agents beyond
+        the radius are looked at.
+        """
         counts = [min(int(length / radius), 2**20) for length in self.size]
         counts = [count if count >= 3 else 1 for count in counts]
         while math.prod(counts) > max(_FEW_CELLS, 2 * num):
             longest = max(range(self.dims), key=lambda axis: counts[axis])
             counts[longest] = max(3, counts[longest] // 2) if counts[longest] > 3 else 1
+        for cut in (4, 3, 2):
+            finer = min(int(cut * self.size[-1] / radius), 2**20)
+            if counts[-1] > 1 and math.prod(counts[:-1]) * finer <= 2 * num:
+                return [*counts[:-1], finer]
         return counts
 
     def _row(self, like: Tensor) -> Tensor:
