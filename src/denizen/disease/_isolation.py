@@ -67,5 +67,5 @@ class Isolation:
         for name, factor in self.factors:
             if not isinstance(factor, Tensor) and factor == 0:
                 kept[name] = 1 - isolated  # keeps a mask a mask, whose sums are the fastest
-        given = {name: values * factor for name, factor in kept.items()}
-        return contacts.sum(values, instead=given, needed=needed, max=max, step=step, scale=kept)
+        given = {name: values * kept[name] if name in kept else values for name in contacts.graphs}
+        return contacts.sum(given, needed=needed, max=max, step=step, scale=kept)

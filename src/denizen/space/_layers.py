@@ -86,14 +86,13 @@ class Layers:
 
     def sum(
         self,
-        values: Tensor,
+        values: Tensor | Mapping[str, Tensor],
         *,
         where: Tensor | None = None,
         needed: Tensor | None = None,
         max: float | None = None,
         step: Tensor | None = None,
         scale: Mapping[str, Any] | None = None,
-        instead: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         """Sum over in-neighbours of every layer, each times its strength: float32 `[agents]`.
 
@@ -101,25 +100,26 @@ class Layers:
         agent serves them all.
 
         Args:
-            values: `[agents]`, as for `Graph.sum`.
+            values: `[agents]`, as for `Graph.sum`; or by layer, where layers sum different values, for example of those
+                who are isolated at work and not at home.
             where: mask of receivers, as for `Graph.sum`.
             needed: mask of those whose sum is used, as for `Graph.sum`.
             max: bound of values, as for `Graph.sum`.
             step: 0-d step number (`now.time.step`) that picks from the schedules; needed where one was given.
             scale: further factors by layer for this call: a number, for example of a closure decided in the step, or
                 one for each receiver, `[agents]`.
-            instead: other values of some layers, for example of those who are isolated at work and not at home.
         """
-        for name in (*(scale or {}), *(instead or {})):
+        each = values if isinstance(values, Mapping) else dict.fromkeys(self.graphs, values)
+        for name in (*(scale or {}), *each):
             self._known(name)
-        next(iter(self.graphs.values()))._check("sum", values, where, needed)
-        total = torch.zeros(self.num_agents, dtype=torch.float32, device=values.device)
+        total: Any = 0.0
         for name, graph in self.graphs.items():
+            if name not in each:
+                raise ModelError(f"Layers.sum: values has {', '.join(each)}, and none for {name!r}")
             factor = self._at(name, step)
             if scale and name in scale:
                 factor = factor * scale[name]
-            given = (instead or {}).get(name, values)
-            total = total + factor * graph.sum(given, where=where, needed=needed, max=max)
+            total = total + factor * graph.sum(each[name], where=where, needed=needed, max=max)
         return total
 
     def attribute(
