@@ -59,10 +59,10 @@ def final_sizes(reproduction: np.ndarray, seeds: float) -> np.ndarray:
 
 def test_final_sizes_by_group():
     """Fixed or random durations alike: what counts is the mean time spent infectious."""
-    agents, days, rate = 30_000, 4.0, 0.09
+    agents, days, rate = 12_000, 4.0, 0.09
     for phases in (1, 4):
         model = sir(mixing(agents), infect_rate=rate, infectious_days=days, infectious_phases=phases)
-        run = dz.simulate(model, 150, replicates=6, seed=phases, compile=False)
+        run = dz.simulate(model, 110, replicates=6, seed=phases, compile=False)
         state = run.state.stage.value != 0
         got = torch.stack([state[:, g::3].double().mean(dim=1) for g in range(3)], dim=1)
         spread = got.std(dim=0) / math.sqrt(len(got))
@@ -99,7 +99,6 @@ def test_promises(tmp_path):
     dz.simulate(model, 7, replicates=3, seed=2, compile=False, out=tmp_path / "run")
     later = dz.run.resume(tmp_path / "run", sir(mixing()), 5)
     assert torch.equal(later["cases"], run["cases"])
-    assert dz.check(sir(mixing(90)), steps=3).ok
 
 
 def test_gradients_reach_the_matrix():

@@ -44,17 +44,17 @@ def settled(build, dt: float) -> float:
 def test_endemic_states(build):
     """1 - 1/R0 without immunity; with it times (mu + w) / (mu + w + g): mean field, and a population of agents."""
     errors = []
-    for dt in (0.8, 0.4):
-        run = dz.simulate(mixed(build, 3), int(120 / dt), dt=dt, relax=MeanField(), compile=False)
+    for dt in (1.0, 0.5):
+        run = dz.simulate(mixed(build, 3), int(90 / dt), dt=dt, relax=MeanField(), compile=False)
         got = float(run["infected"][0, -1]) / 3
         assert abs(got - settled(build, dt)) < 1e-4
         errors.append(abs(got - ENDEMIC[build]))
-    assert errors[1] < 0.6 * errors[0] < 0.03  # in proportion to dt
-    run = dz.simulate(mixed(build, 1500), 180, replicates=6, dt=0.5, seed=1, compile=False)
-    levels = run["infected"][:, 60:].double().mean(dim=1) / 1500
-    assert abs(float(levels.mean()) - settled(build, 0.5)) < 4 * float(levels.std()) / math.sqrt(6) + 2e-3
-    deaths = run["deaths"].double().mean() / 1500
-    assert abs(float(deaths) - (1 - math.exp(-TURNOVER / 2))) < 4 * math.sqrt(0.025 / 1500 / 6 / 180)
+    assert errors[1] < 0.6 * errors[0] < 0.04  # in proportion to dt
+    run = dz.simulate(mixed(build, 1000), 120, replicates=6, dt=0.5, seed=1, compile=False)
+    levels = run["infected"][:, 40:].double().mean(dim=1) / 1000
+    assert abs(float(levels.mean()) - settled(build, 0.5)) < 4 * float(levels.std()) / math.sqrt(6) + 3e-3
+    deaths = run["deaths"].double().mean() / 1000
+    assert abs(float(deaths) - (1 - math.exp(-TURNOVER / 2))) < 4 * math.sqrt(0.025 / 1000 / 6 / 120)
 
 
 @pytest.mark.parametrize("build", [sis, sirs])
@@ -94,11 +94,11 @@ def test_hiv_in_a_mixture():
 def test_hiv_couples():
     """Share with a steady partner: time in ties over time between their ends."""
     model = HIV(num_agents=3000, infect_rate=0.0, turnover=0.0, seed_share=0.0, steady_rate=0.1, steady_months=12.0)
-    run = dz.simulate(model, 80, replicates=2, seed=2, compile=False)
+    run = dz.simulate(model, 60, replicates=2, seed=2, compile=False)
     chance, never = 1 - math.exp(-0.1), 1 - 12 * (1 - math.exp(-1 / 12))
     # The series looks as the next step begins, when ties that end with a step are over: one step of each is not seen.
     expected = (12 - (1 - never)) / (1 / chance - 1 + 12 + never)
-    got = run["in_steady"][:, 50:].double().mean() / 3000
+    got = run["in_steady"][:, 40:].double().mean() / 3000
     assert abs(float(got) - expected) < 4 * math.sqrt(0.25 / 3000 / 2), (got, expected)
 
 

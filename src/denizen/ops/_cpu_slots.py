@@ -79,7 +79,8 @@ def join(
     who: torch.Tensor, until: torch.Tensor, partner: torch.Tensor, end: torch.Tensor, step: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`_slots.join_slots`."""
-    out = tuple(t.clone(memory_format=torch.contiguous_format) for t in (who, until))
-    given = (partner.contiguous().numpy().reshape(-1), end.contiguous().numpy().reshape(-1), step.item())
-    over_ranges(lambda a, b: _join(*given, *map(_rows, out), a, b), partner.numel(), who.numel())
-    return out[0], out[1]
+    new, after = (slots.clone(memory_format=torch.contiguous_format) for slots in (who, until))
+    other, ends, now = partner.contiguous().numpy().reshape(-1), end.contiguous().numpy().reshape(-1), step.item()
+    rows, over = _rows(new), _rows(after)
+    over_ranges(lambda a, b: _join(other, ends, now, rows, over, a, b), partner.numel(), who.numel())
+    return new, after

@@ -57,8 +57,9 @@ class Ties:
         ):
             got = " and ".join(str(tuple(f.shape)) if isinstance(f, Tensor) else type(f).__name__ for f in fields)
             raise ModelError(f"Ties: who and until are {got}, expected two fields (agents, slots)")
-        if not isinstance(self.step, Tensor) or self.step.dim():
-            raise ModelError(f"Ties: step is {type(self.step).__name__}, expected the step that it is: now.time.step")
+        if not isinstance(self.step, Tensor) or self.step.dim() or self.step.dtype.is_floating_point:
+            got = self.step.dtype if isinstance(self.step, Tensor) else type(self.step).__name__
+            raise ModelError(f"Ties: step is {got}, expected the number of the step: now.time.step")
 
     @classmethod
     def none(cls, num_agents: int, slots: int, *, device: torch.device | str | None = None) -> "Ties":
