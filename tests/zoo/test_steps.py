@@ -12,14 +12,22 @@ import torch
 
 import denizen as dz
 from denizen import zoo
+from denizen.disease import Vaccine, Waning
 from denizen.errors import InputError
 from denizen.population import synthetic
 from denizen.relax import StraightThrough
 from denizen.space.generators import random_in_neighbours
+from denizen.zoo import ModelEntry, entries
 from denizen.zoo.covid import covid
 from denizen.zoo.dotgat.opinions import Learnt, Opinions
+from denizen.zoo.hiv.model import HIV
 from denizen.zoo.seir import seir
 from denizen.zoo.sir import sir
+from denizen.zoo.sir_vaccination.model import SIRVaccination
+from denizen.zoo.sirs.model import SIRS
+from denizen.zoo.sis.model import SIS
+from denizen.zoo.strains.model import Strains
+from denizen.zoo.voter.model import Voter
 
 AGENTS, WORLDS, DAYS, LIMIT = 500, 48, 12, 1 / 8
 # Share of the infections of the limit by which a step of a day may be off, half a day by half of it.
@@ -42,8 +50,21 @@ SCHEDULED = dz.space.Layers({"home": CONTACTS, "school": CONTACTS}, {"school": [
 REFUSES = {
     "sir by a schedule": (sir(SCHEDULED, **RATES), "'school' is a schedule"),
     "seir by a schedule": (seir(SCHEDULED, **RATES), "'school' is a schedule"),
-    "opinions": (Opinions(contacts=CONTACTS), "a whole round"),
+    "opinions on contacts": (Opinions(contacts=CONTACTS), "a whole round"),
     "learnt opinions": (Learnt(network=torch.nn.Identity(), num_agents=5), "a whole round"),
+}
+GRIDS = ("ants", "boids", "circles", "forest_fire", "life", "opinions", "schelling", "sugarscape", "traffic", "wealth")
+REFUSES |= {name: (entries(ModelEntry)[name].build(), "expected 1: ") for name in (*GRIDS, "wolf_sheep")}
+SMALL = dz.Graph.from_edges(random_in_neighbours(150, 8, seed=0))
+# Those for which there is no one number of infections; `dz.check` looks at all of their series.
+CHECKED = {
+    "sis": lambda: SIS(SMALL, turnover=0.01),
+    "sirs": lambda: SIRS(SMALL, immune_days=10.0, turnover=0.01),
+    "strains": lambda: Strains(SMALL, arrival_day=3.0),
+    "sir_vaccination": lambda: SIRVaccination(SMALL, first_day=3.0, waning_days=20.0),
+    "covid with a vaccine": lambda: covid(TOWN, symmetrize=True, vaccine=Vaccine(0.9, "all_or_nothing", Waning(20.0))),
+    "voter": lambda: Voter(SMALL),
+    "hiv": lambda: HIV(num_agents=100, seed_share=0.2),
 }
 
 
@@ -124,8 +145,23 @@ def test_every_way_to_run_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             way()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHECKED)
+def test_all_series_come_to_a_limit(name: str) -> None:
+    report = dz.check(CHECKED[name](), dt=True, until=8.0, steps=2, gradient=False)
+    assert report.ok, report
+    assert any("series come to one limit as steps get short" in sentence for sentence in report.proved), report
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_other_steps_run(name: str) -> None:
+    for dt in (0.5, 2.0):
+        dz.simulate(CHECKED[name](), 2, dt=dt)
+
+
 def test_no_model_of_the_zoo_is_left_out() -> None:
     sources = [path.read_text() for path in Path(zoo.__file__).parent.rglob("*.py")]
     found = {name for text in sources for name in re.findall(r"^class (\w+)\((?:dz\.)?Model\):", text, re.MULTILINE)}
-    tested = [*CONVERTS.values(), *(model for model, _ in REFUSES.values())]
+    found |= {type(CHECKED["covid with a vaccine"]()).__name__}
+    tested = [*CONVERTS.values(), *(model for model, _ in REFUSES.values()), *(make() for make in CHECKED.values())]
     assert found == {type(model).__name__ for model in tested}

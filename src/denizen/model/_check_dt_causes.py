@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen.errors import DenizenError
 from denizen.model._flat_world import FlatWorld, advance
 from denizen.model._history import History
 from denizen.model._interventions import Course, Intervention
@@ -102,11 +103,17 @@ class Looks:
             self._kept.append((number, world, leaves, switches))
 
     def look(self, half: FlatWorld) -> None:
-        """Take the steps.
+        """Take the steps, unless a state of steps of dt is none for those of dt/2, as that of a history in time.
 
         Args:
             half: the same world with steps of dt/2.
         """
+        try:
+            self._look(half)
+        except DenizenError:
+            self._draws, self._moves = {}, {}
+
+    def _look(self, half: FlatWorld) -> None:
         for number, whole, leaves, switches in self._kept:
             answers = {n: v for one in whole.setting.interventions for n, v in one.answers(number).items()}
             for k, key in enumerate(self._keys):

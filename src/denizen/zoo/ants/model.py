@@ -5,6 +5,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.space import Grid, pairing
+from denizen.zoo._contacts import whole_steps
 from denizen.zoo._picture import BLUE, GREEN, INK, RED, tiles
 
 NEST = 2.5  # cells from its middle to its rim
@@ -43,6 +44,8 @@ class Ants(dz.Model):
     evaporation: Tensor = dz.param(0.1, low=0.0, high=1.0, learnable=False, about="share of the scent lost in a step")
     diffusion: Tensor = dz.param(0.5, low=0.0, high=1.0, learnable=False, about="share that goes to cells around")
     wander: Tensor = dz.param(0.1, low=0.0, high=1.0, learnable=False, about="probability not to follow the scent")
+
+    fits = whole_steps("ants", "an ant goes a cell in each step")
 
     def init(self, rng: dz.rng.Rng) -> Colony:
         """Everybody in the middle of the nest, heading anywhere."""

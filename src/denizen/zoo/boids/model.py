@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.zoo._contacts import whole_steps
 
 
 class Birds(dz.State):
@@ -33,6 +34,8 @@ class Boids(dz.Model):
     speed: Tensor = dz.param(1.0, low=0.0, about="distance flown in a step")
     num_agents: int = 400
     radius: float = 15.0
+
+    fits = whole_steps("boids", "speeds and turns are those of a step")
 
     def init(self, rng: dz.rng.Rng) -> Birds:
         """Everywhere, in all directions."""

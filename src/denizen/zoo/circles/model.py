@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.zoo._contacts import whole_steps
 
 
 class Dots(dz.State):
@@ -28,6 +29,8 @@ class Circles(dz.Model):
     push: Tensor = dz.param(0.05, low=0.0, about="distance moved by a force of one")
     num_agents: int = 1_000
     radius: float = 2.0
+
+    fits = whole_steps("circles", "circles push each other once in a step")
 
     def init(self, rng: dz.rng.Rng) -> Dots:
         """Everywhere."""

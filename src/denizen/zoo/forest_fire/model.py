@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.zoo._contacts import whole_steps
 from denizen.zoo._picture import GREEN, INK, PAPER, RED, tiles
 
 LEVELS = ("bare", "tree", "burning", "ash")
@@ -23,6 +24,8 @@ class ForestFire(dz.Model):
 
     grid: dz.space.Grid
     density: Tensor = dz.param(0.6, low=0.0, high=1.0, learnable=False, about="share of cells with a tree")
+
+    fits = whole_steps("forest_fire", "fire goes from tree to tree once in a step")
 
     @property
     def num_agents(self) -> int:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.zoo._contacts import whole_steps
 from denizen.zoo._picture import INK, PAPER, tiles
 
 
@@ -24,6 +25,8 @@ class Life(dz.Model):
     pattern: Tensor | None = None
     born: tuple[int, ...] = (3,)
     survive: tuple[int, ...] = (2, 3)
+
+    fits = whole_steps("life", "a step is a generation")
 
     @property
     def num_agents(self) -> int:

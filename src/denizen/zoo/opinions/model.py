@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.zoo._contacts import whole_steps
 from denizen.zoo._picture import INK, PAPER, tiles
 
 UNIT = 2.0**-24  # opinions are whole multiples of it, so that what one gives the other takes exactly
@@ -21,6 +22,8 @@ class Opinions(dz.Model):
     confidence: Tensor = dz.param(0.2, low=0.0, high=1.0, learnable=False, about="distance up to which one listens")
     move: Tensor = dz.param(0.5, low=0.0, high=0.5, about="part of the distance that each moves")
     num_agents: int = 1000
+
+    fits = whole_steps("opinions", "a step is a round of meetings")
 
     def init(self, rng: dz.rng.Rng) -> Minds:
         """Opinions spread evenly at random."""

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.zoo._contacts import whole_steps
 from denizen.zoo._picture import BLUE, RED, tiles
 
 
@@ -23,6 +24,8 @@ class Schelling(dz.Model):
     grid: dz.space.Grid
     num_agents: int = 1_000
     need: int = 3
+
+    fits = whole_steps("schelling", "a step is a round of moves")
 
     def init(self, rng: dz.rng.Rng) -> Neighbours:
         """Everybody anywhere, half of them of each group."""

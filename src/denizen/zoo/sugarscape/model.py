@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.zoo._contacts import whole_steps
 from denizen.zoo._picture import RED, tiles
 
 START = (5, 25)  # sugar that a gatherer has to begin with, drawn uniformly
@@ -36,6 +37,8 @@ class Sugarscape(dz.Model):
     metabolism: int = 4
     growth: int = 4
     looks: int = 3
+
+    fits = whole_steps("sugarscape", "a step is a round of gathering")
 
     def init(self, rng: dz.rng.Rng) -> Gatherers:
         """Gatherers anywhere, one in a cell; all the sugar there can be."""

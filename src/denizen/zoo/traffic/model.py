@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.zoo._contacts import whole_steps
 from denizen.zoo._picture import GREEN, PAPER, RED, tiles
 
 
@@ -24,6 +25,8 @@ class Traffic(dz.Model):
     density: Tensor = dz.param(0.15, low=0.0, high=1.0, learnable=False, about="cars on a cell of the road")
     dawdle: Tensor = dz.param(0.3, low=0.0, high=1.0, learnable=False, about="probability to drive a cell less")
     max_speed: int = 5
+
+    fits = whole_steps("traffic", "cars go whole cells in each step")
 
     @property
     def num_agents(self) -> int:

@@ -5,6 +5,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.space import partners
+from denizen.zoo._contacts import whole_steps
 
 TOLD_APART = 20  # times the mean wealth: who has more counts as having that, for the entropy
 
@@ -24,6 +25,8 @@ class Wealth(dz.Model):
 
     num_agents: int = 1_000
     mean_wealth: int = 10
+
+    fits = whole_steps("wealth", "a step is a round of exchanges")
 
     def init(self, rng: dz.rng.Rng) -> Purses:
         """Equal purses."""

@@ -6,6 +6,7 @@ from torch import Tensor
 import denizen as dz
 from denizen.model import alive, births, deaths, in_order
 from denizen.space import Grid, pairing
+from denizen.zoo._contacts import whole_steps
 
 
 class Meadow(dz.State):
@@ -37,6 +38,8 @@ class WolfSheep(dz.Model):
     sheep_room: int = 625
     wolf_room: int = 625
     regrow_steps: int = 20
+
+    fits = whole_steps("wolf_sheep", "animals go a cell and eat once in each step")
 
     step = in_order("graze", "hunt", "grow")
 
