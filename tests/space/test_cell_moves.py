@@ -1,5 +1,6 @@
 """Moves between cells: capacities hold, conflicts are settled fairly and free of order, choices follow their rules."""
 
+import contextlib
 import math
 
 import pytest
@@ -8,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from denizen import ops
 from denizen.errors import InputError, ModelError
+from denizen.ops._cell_moves import first_of_each, lowest_of_each
 from denizen.rng import Rng
 from denizen.space import Grid
 
@@ -81,6 +84,53 @@ def test_moves_into_empty_places_are_a_matching(crowd, some):
     assert moved == most if capacity == 1 else moved <= most  # a larger cell may have been drawn for its own
 
 
+def outcomes(crowd, rounds: int, ids: Tensor | None) -> list[Tensor]:
+    """Everything that moves of a crowd give, in two worlds at once, and what they flag."""
+    grid, capacity, cell, target, alive, seed = crowd
+    room = torch.arange(grid.num_cells) % 2 + capacity
+
+    def moves(key: Tensor) -> list[Tensor]:
+        rng = Rng(key, STEP, num=cell.numel(), ids=ids)
+        found = [
+            grid.settle(cell, target, rng["one"], capacity=capacity, rounds=rounds, alive=alive),
+            grid.settle(cell, target, rng["many"], capacity=room, rounds=rounds, alive=alive),
+            grid.settle(cell - 1, target + 1, rng["wrong"], capacity=capacity, alive=alive),
+            grid.to_empty(cell, target % 2, rng["some"], capacity=capacity, alive=alive),
+            grid.to_empty(cell, None, rng["all"], capacity=capacity + 1, alive=alive),
+            grid.to_empty(None, alive, rng["start"], capacity=capacity),
+            grid.to_empty(cell - 1, None, rng["off"], capacity=capacity, alive=alive),
+        ]
+        return [*found, torch.stack([bad for _, bad in rng._bad])]
+
+    both = torch.vmap(moves)(torch.tensor([[seed % 2**32, 0], [seed % 2**32, 1]]))
+    flagged = both[-1].bool().any(dim=0)  # what a fault gives is not compared: it stops the run
+    return [*both[:2], *([] if flagged[6:9].any() else both[2:3]), *both[3:6], both[-1]]
+
+
+@settings(max_examples=40, deadline=None)
+@given(crowds(), st.integers(1, 4), st.booleans())
+def test_loops_of_the_cpu_give_what_plain_torch_gives(crowd, rounds, custom):
+    agents = crowd[2].numel()
+    ids = torch.randperm(1000, generator=torch.Generator().manual_seed(agents))[:agents] if custom else None
+    fast = outcomes(crowd, rounds, ids)
+    with ops.reference_only():
+        plain = outcomes(crowd, rounds, ids)
+    assert all(torch.equal(one, other) for one, other in zip(fast, plain, strict=True))
+
+
+def test_loops_and_plain_torch_agree_on_a_large_crowd():
+    grid, generator = Grid((60, 60)), torch.Generator().manual_seed(0)
+    cell, target = (torch.randperm(3600, generator=generator)[:2500] for _ in range(2))
+    found = []
+    for reference in (False, True):
+        with ops.reference_only() if reference else contextlib.nullcontext():
+            rng = rng_of(2500, 7)
+            found.append([grid.settle(cell, target // 2, rng, rounds=3), grid.to_empty(cell, None, rng)])
+    assert found[0][0].equal(found[1][0])
+    assert found[0][1].equal(found[1][1])
+    assert int((found[0][1] != cell).sum()) == 1100
+
+
 @pytest.mark.parametrize("capacity", [1, 2])
 @pytest.mark.parametrize("contenders", [3, 5])
 def test_each_contender_wins_with_the_same_probability(contenders, capacity):
@@ -139,11 +189,10 @@ def test_the_order_of_agents_changes_nothing():
 
 
 def test_equal_priorities_are_broken_by_identity():
-    grid, goal, room = Grid((3, 3)), torch.full((4,), 8), torch.ones(11, dtype=torch.int32)
-    word, ids = torch.zeros(4, dtype=torch.int64), torch.tensor([7, 3, 9, 5])
-    for chosen in (grid._first, grid._lowest):
-        assert chosen(goal, room, word, ids).tolist() == [False, True, False, False]
-        assert chosen(goal, room, word, None).tolist() == [True, False, False, False]
+    goal, room, word = torch.full((4,), 8), torch.ones(11, dtype=torch.int32), torch.zeros(4, dtype=torch.int64)
+    for chosen in (first_of_each, lowest_of_each):
+        assert chosen(goal, room, word, torch.tensor([[7, 3, 9, 5]])).tolist() == [False, True, False, False]
+        assert chosen(goal, room, word, torch.empty(0)).tolist() == [True, False, False, False]
 
 
 def test_a_queue_moves_up_from_its_head_and_full_cells_are_not_exchanged():

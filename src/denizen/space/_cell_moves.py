@@ -9,14 +9,14 @@ import dataclasses
 import torch
 from torch import Tensor
 
+from denizen import ops
 from denizen._arguments import whole
 from denizen.errors import ModelError
 from denizen.rng import Rng
 from denizen.space._cells import AgentsInCells
 from denizen.space._lattice import NO_CELL
 
-_WORD = 31  # bits of a priority; as many are left for an identity, in an int64 without its sign
-_LAST = torch.iinfo(torch.int64).max
+_WORD = 31  # bits of a draw
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,24 +59,24 @@ class CellMoves(AgentsInCells):
             agent outside the grid, stops the run with a `ModelError` at the end of the chunk.
         """
         rounds = whole("Grid.settle", "rounds", rounds, 1)
-        here, held = self._held("settle", cell, rng, capacity, alive)
+        place, limit = self._seen("settle", cell, rng), self._limit("settle", capacity, rng)
         self._same("settle", "target", target, cell)
-        goal = self._bins("settle", target, alive)
-        beyond = (self._whole("settle", target) >= self.num_cells) & (goal == self.num_cells)
-        rng._bad.append(
-            (f"grid: settle was given a target beyond its {self.num_cells:,} cells; {_BEYOND}", _flag(beyond.any()))
+        if alive is not None:
+            self._same("settle", "alive", alive, cell)
+        after, bad = ops.settle_cells(
+            place,
+            self._whole("settle", target),
+            alive,
+            limit,
+            self.num_cells,
+            rounds,
+            isinstance(capacity, int) and capacity == 1,
+            *self._draws(rng),
+            rng._stream("priority"),
         )
-        goal = torch.where((goal < self.num_cells) & (here < self.num_cells) & (goal != here), goal, self.num_cells)
-        room = self._room(capacity, held)
-        priority = rng.integers("priority", 0, 1 << _WORD)
-        one = isinstance(capacity, int) and capacity == 1
-        for _ in range(rounds):
-            won = (self._first if one else self._lowest)(goal, room, priority, rng._ids)
-            left = won.to(torch.int32)
-            room = room.scatter_add(0, here, left).scatter_add(0, goal, -left)
-            room = torch.cat([room[: self.num_cells], torch.zeros_like(room[self.num_cells :])])
-            here, goal = torch.where(won, goal, here), torch.where(won, self.num_cells, goal)
-        return torch.where(here < self.num_cells, here, self._whole("settle", cell))
+        rng._bad.append((f"grid: settle was given a target beyond its {self.num_cells:,} cells; {_BEYOND}", bad[2]))
+        self._flag("settle", capacity, rng, bad)
+        return after
 
     def to_empty(
         self,
@@ -113,29 +113,18 @@ class CellMoves(AgentsInCells):
                 f"Grid.to_empty: {agents:,} agents for {places:,} places (shape {self.shape}, capacity={capacity}), "
                 f"expected at most as many; take a larger grid or fewer agents"
             )
-        device = rng._key.device
-        anywhere = torch.full((agents,), self.num_cells, device=device)
-        if cell is None:
-            here, held = anywhere, torch.zeros(self.num_cells + 2, dtype=torch.int32, device=device)
-            most = places
-            moves = torch.ones_like(here, dtype=torch.bool) if alive is None else alive != 0
-        else:
-            here, held = self._held("to_empty", cell, rng, capacity, alive)
-            most = places - agents if alive is None else places
-            moves = here < self.num_cells
-        if who is not None:
-            self._same("to_empty", "who", who, anywhere)
-            moves = moves & (who != 0)
-        if most:
-            place = self._shuffled_places(held, rng, capacity, most)
-            agent = _shuffled(moves, rng)
-            pairs = min(place.numel(), agent.numel())
-            place, agent = place[:pairs], agent[:pairs]
-            taken = (place < places) & (agent < agents)
-            new = torch.cat([here, here[:1]])  # one more, for pairs that are none
-            new = new.scatter(0, torch.where(taken, agent, agents), torch.div(place, capacity, rounding_mode="floor"))
-            here = new[:agents]
-        return torch.where(here < self.num_cells, here, 0 if cell is None else self._whole("to_empty", cell))
+        for name, mask in (("who", who), ("alive", alive)):
+            if mask is not None:
+                self._same("to_empty", name, mask, rng._num)
+        place = torch.zeros(agents, dtype=torch.int64, device=rng._key.device)
+        if cell is not None:
+            place = self._seen("to_empty", cell, rng)
+        streams = rng._stream("turn"), rng.on("cells", places)._stream("place")
+        after, bad = ops.fill_cells(
+            place, who, alive, cell is None, self.num_cells, capacity, *self._draws(rng), *streams
+        )
+        self._flag("to_empty", capacity, rng, bad)
+        return after
 
     # --- where to go --------------------------------------------------------------------------------------------------
 
@@ -261,89 +250,30 @@ class CellMoves(AgentsInCells):
                 f"that move, one entry of cell for each; agents of another axis: rng.on(axis, num)"
             )
 
-    def _held(
-        self, method: str, cell: Tensor, rng: Rng, capacity: int | Tensor, alive: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """The bin of each agent, and agents by bin, int32 `[cells + 2]`; flags what cannot be."""
-        here = self._bins(method, cell, alive)
-        self._own_axis(method, cell, rng)
-        if isinstance(capacity, Tensor):
-            self._a_field(method, "capacity", capacity)
-            if capacity.is_floating_point():
-                raise ModelError(f"Grid.{method}: capacity is {capacity.dtype}, expected whole numbers")
-        else:
-            capacity = whole(f"Grid.{method}", "capacity", capacity, 1)
-        held = self._added(here, torch.ones_like(here, dtype=torch.int32))
-        outside, full = held[self.num_cells] > 0, (held[: self.num_cells] > capacity).any()
-        rng._bad.append(
-            (f"grid: {method} was given an agent outside its {self.num_cells:,} cells; {_OUTSIDE}", _flag(outside))
-        )
+    def _draws(self, rng: Rng) -> tuple[Tensor, Tensor, Tensor]:
+        """Identities, key and step, as operations take them."""
+        return rng._id_row(), rng._key[None], rng._step
+
+    def _limit(self, method: str, capacity: int | Tensor, rng: Rng) -> Tensor:
+        """Capacities: int64 `[cells]`, or `[1]` where all cells have the same."""
+        if not isinstance(capacity, Tensor):
+            number = whole(f"Grid.{method}", "capacity", capacity, 1)
+            return torch.full((1,), number, dtype=torch.int64, device=rng._key.device)
+        self._a_field(method, "capacity", capacity)
+        if capacity.is_floating_point():
+            raise ModelError(f"Grid.{method}: capacity is {capacity.dtype}, expected whole numbers")
+        return capacity.to(torch.int64)
+
+    def _flag(self, method: str, capacity: int | Tensor, rng: Rng, bad: Tensor) -> None:
+        """What stops the run at the end of the chunk, as an operation found it."""
+        rng._bad.append((f"grid: {method} was given an agent outside its {self.num_cells:,} cells; {_OUTSIDE}", bad[0]))
         limit = "its capacity" if isinstance(capacity, Tensor) else f"capacity={capacity}"
-        rng._bad.append((f"grid: {method} was given a cell with more agents than {limit}; {_FULL}", _flag(full)))
-        return here, held
-
-    def _room(self, capacity: int | Tensor, held: Tensor) -> Tensor:
-        """Free places by bin: int32 `[cells + 2]`, none outside."""
-        room = (capacity - held[: self.num_cells]).clamp(min=0).to(torch.int32)
-        return torch.cat([room, torch.zeros_like(held[self.num_cells :])])
-
-    def _first(self, goal: Tensor, room: Tensor, priority: Tensor, ids: Tensor | None) -> Tensor:
-        """Who gets the one place of each cell: the lowest priority, of equal ones the lowest id. Bool `[agents]`."""
-        tries = room.gather(0, goal) > 0
-        number = torch.arange(goal.numel(), device=goal.device) if ids is None else 0
-        key = torch.where(tries, (priority << _WORD) | number, _LAST)
-        best = torch.full(room.shape, _LAST, device=goal.device).scatter_reduce(0, goal, key, "amin")
-        won = tries & (best.gather(0, goal) == key)
-        if ids is None:
-            return won
-        key = torch.where(won, ids, _LAST)
-        best = torch.full(room.shape, _LAST, device=goal.device).scatter_reduce(0, goal, key, "amin")
-        return won & (best.gather(0, goal) == key)
-
-    def _lowest(self, goal: Tensor, room: Tensor, priority: Tensor, ids: Tensor | None) -> Tensor:
-        """Who gets the places of each cell: as many of the lowest priorities as there are places. Bool `[agents]`."""
-        by_id = None if ids is None else torch.argsort(ids, stable=True)
-        code = (goal << _WORD) | priority
-        code, order = torch.sort(code if by_id is None else code[by_id], stable=True)
-        order = order if by_id is None else by_id[order]
-        wanted = code >> _WORD
-        rank = torch.arange(goal.numel(), device=goal.device) - torch.searchsorted(code, wanted << _WORD)
-        return torch.zeros_like(goal, dtype=torch.bool).scatter(0, order, rank < room.gather(0, wanted))
-
-    def _shuffled_places(self, held: Tensor, rng: Rng, capacity: int, most: int) -> Tensor:
-        """Free places in random order, int64 `[most]`, those that are none last and beyond the number of places."""
-        places = self.num_cells * capacity
-        number = torch.arange(places, device=held.device)
-        free = held.gather(0, torch.div(number, capacity, rounding_mode="floor")) <= number % capacity
-        rank = free.cumsum(0) - 1
-        listed = torch.full((most + 1,), places, device=held.device)
-        listed = listed.scatter(0, torch.where(free & (rank < most), rank, most), number)[:most]
-        return _by_priority(listed < places, listed, rng.on("cells", most, ids=listed).integers("place", 0, 1 << _WORD))
+        rng._bad.append((f"grid: {method} was given a cell with more agents than {limit}; {_FULL}", bad[1]))
 
 
 _BEYOND = "expected numbers of cells, or -1 to stay; grid.cell(row, column) gives them"
 _OUTSIDE = "expected cells from 0 on for all that are alive; give alive= where places of agents are free"
 _FULL = "spread the agents in init, with grid.to_empty(None, None, rng), or raise the capacity"
-
-
-def _flag(wrong: Tensor) -> Tensor:
-    return wrong.to(torch.int8)
-
-
-def _shuffled(moves: Tensor, rng: Rng) -> Tensor:
-    """Agents that move in random order, int64 `[agents]`, then numbers that are none."""
-    turn, number = rng.integers("turn", 0, 1 << _WORD), torch.arange(moves.numel(), device=moves.device)
-    if rng._ids is None:
-        return _by_priority(moves, number, turn)
-    by_id = torch.argsort(rng._ids, stable=True)
-    rank = _by_priority(moves[by_id], number, turn[by_id])
-    return torch.where(rank < moves.numel(), by_id[rank.clamp(max=moves.numel() - 1)], rank)
-
-
-def _by_priority(taken: Tensor, number: Tensor, priority: Tensor) -> Tensor:
-    """Numbers below 2**31 by priority, of equal ones the lowest first; those not taken last, as 2**31 - 1."""
-    key = torch.where(taken, (priority << _WORD) | number, _LAST)
-    return torch.sort(key)[0] & ((1 << _WORD) - 1)
 
 
 def _drawn(score: Tensor, options: Tensor, word: Tensor) -> Tensor:

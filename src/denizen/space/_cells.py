@@ -9,6 +9,7 @@ import reprlib
 import torch
 from torch import Tensor
 
+from denizen import ops
 from denizen._arguments import number
 from denizen.errors import ModelError
 from denizen.space._lattice import Lattice
@@ -100,11 +101,9 @@ class AgentsInCells(Lattice):
                 f"Grid.{method}: cell has shape {tuple(cell.shape)}, expected (agents,), a number of a cell for each; "
                 f"grid.cell(row, column) gives it"
             )
-        place = torch.where((place >= 0) & (place < self.num_cells), place, self.num_cells)
-        if alive is None:
-            return place
-        self._same(method, "alive", alive, cell)
-        return torch.where(alive != 0, place, self.num_cells + 1)
+        if alive is not None:
+            self._same(method, "alive", alive, cell)
+        return ops.cell_bins(place, alive, self.num_cells)
 
     def _added(self, bins: Tensor, values: Tensor) -> Tensor:
         """Sums of values by bin: `[cells + 2]`."""
@@ -135,7 +134,8 @@ class AgentsInCells(Lattice):
                 f"Grid.{method}: {name} {got}, expected ({self.num_cells},), one value for each cell, row by row"
             )
 
-    def _same(self, method: str, name: str, value: Tensor, cell: Tensor) -> None:
-        if not isinstance(value, Tensor) or value.shape != cell.shape:
+    def _same(self, method: str, name: str, value: Tensor, cell: Tensor | int) -> None:
+        agents = cell if isinstance(cell, int) else cell.shape[0]
+        if not isinstance(value, Tensor) or value.shape != (agents,):
             got = f"has shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"is {reprlib.repr(value)}"
-            raise ModelError(f"Grid.{method}: {name} {got}, expected {tuple(cell.shape)}, as cell has")
+            raise ModelError(f"Grid.{method}: {name} {got}, expected ({agents},), one for each agent")

@@ -39,11 +39,11 @@ class Ants(dz.Model):
     far: Tensor
     larder: Tensor
     compass: Tensor
-    num_agents: int = 125
     drop: Tensor = dz.param(60.0, low=0.0, learnable=False, about="scent that an ant with food leaves in a step")
     evaporation: Tensor = dz.param(0.1, low=0.0, high=1.0, learnable=False, about="share of the scent lost in a step")
     diffusion: Tensor = dz.param(0.5, low=0.0, high=1.0, learnable=False, about="share that goes to cells around")
     wander: Tensor = dz.param(0.1, low=0.0, high=1.0, learnable=False, about="probability not to follow the scent")
+    num_agents: int = 125
 
     fits = whole_steps("ants", "an ant goes a cell in each step")
 

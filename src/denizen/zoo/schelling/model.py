@@ -35,7 +35,9 @@ class Schelling(dz.Model):
 
     def step(self, now: Neighbours, rng: dz.rng.Rng) -> Neighbours:
         """The unhappy move."""
-        alike, _ = self.neighbours(now)
+        alike, every = self.neighbours(now)
+        rng.record("alike", alike)
+        rng.record("neighbours", every)
         unhappy = rng.record("unhappy", (alike < self.need).to(torch.int8))
         return now.replace(cell=self.grid.to_empty(now.cell, unhappy, rng))
 
@@ -51,10 +53,9 @@ class Schelling(dz.Model):
         return events["unhappy"].sum()
 
     @dz.series
-    def segregation(self, now: Neighbours) -> Tensor:
-        """Share of the neighbours of all agents that are of their own group: 1/2 without order, 1 where they part."""
-        alike, every = self.neighbours(now)
-        return alike.sum() / every.sum().clamp(min=1)
+    def segregation(self, events: dz.rng.Events) -> Tensor:
+        """Share of all agents' neighbours that are of their own group, before anybody moves: 1 where they part."""
+        return events["alike"].sum() / events["neighbours"].sum().clamp(min=1)
 
     def draw(self, now: Neighbours) -> Tensor:
         """The town: a group red, the other blue."""
