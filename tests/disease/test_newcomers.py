@@ -1,5 +1,6 @@
 """Newcomers' mistakes with products: `dz.check` tells each by its line."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,9 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.disease import CrossImmunity, Isolation, Vaccine, Waning, compete, sums, years
-from denizen.model import Stage
+from denizen.disease import Campaign, CrossImmunity, Isolation, Vaccine, Waning, compete, sums, years
+from denizen.errors import ModelError
+from denizen.model import During, Stage
 from denizen.space import Layers, Mixing
 
 JAB = Vaccine(0.8, "all_or_nothing", Waning(30.0))
@@ -134,6 +136,37 @@ def test_each_is_told_by_its_line(model, told):
     assert found, report
     assert Path(found[0].line.file).name == HERE.name
     assert "# line: " in HERE.read_text().splitlines()[found[0].line.number - 1], report
+
+
+class NeverWanes(Base):
+    def step(self, now, rng):  # line: protection stays as it is
+        hazard = self.rate * JAB.factor(now.jab) * self.contacts.sum(now.ill)
+        return now.replace(ill=torch.maximum(now.ill, rng.event("catch", hazard)))
+
+
+class Wanes(NeverWanes):
+    def step(self, now, rng):
+        return super().step(now, rng).replace(jab=JAB.wane(rng, now, now.jab))
+
+
+DOSES = Campaign(vaccine=JAB, field="jab", doses_per_day=5)
+
+
+@pytest.mark.slow
+def test_protection_that_never_wanes_is_told_by_a_check():
+    report = dz.check(NeverWanes(Mixing([0] * 40, 5.0)), interventions=[DOSES], gradient=False)
+    (found,) = [one for one in report.findings if "the step leaves it as it is" in one.what]
+    assert "# line: " in HERE.read_text().splitlines()[found.line.number - 1], report
+
+
+def test_protection_that_never_wanes_stops_the_run():
+    """At the end of its chunk, once doses are given."""
+    everybody = Mixing([0] * 40, 5.0)
+    late = dataclasses.replace(DOSES, when=During(3))
+    with pytest.raises(ModelError, match="the protection of a vaccine wanes, and the step leaves it as it is; write"):
+        dz.simulate(NeverWanes(everybody), 5, replicates=2, interventions=[late], compile=False)
+    assert dz.simulate(NeverWanes(everybody), 3, interventions=[late], compile=False).steps == 3
+    dz.simulate(Wanes(everybody), 5, replicates=2, interventions=[DOSES], compile=False)
 
 
 def test_layers_of_isolation_go_by_name():

@@ -34,14 +34,14 @@ def test_rates_are_looked_up_by_group(tmp_path, mark):
     with pytest.raises(DataError, match="no rate for age 19;"):  # the first of the groups is "under 19"
         table.by_year()
     by_year = RateTable(("0-19", *table.groups[2:], "65+"), (*table.rates[1:], 0.08)).by_year()
-    assert by_year.shape == (101,)
+    assert by_year.shape == (121,)
     assert by_year[[0, 19, 20, 64, 65, 100]].tolist() == pytest.approx([0, 0, 0.001, 0.004, 0.08, 0.08])
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("age,rate\n0-4,1\n5-9,1\n", "table.csv: no rate for ages 10 to 100; add rows, or ask for by_year(oldest=…)"),
+        ("age,rate\n0-4,1\n5-9,1\n", "table.csv: no rate for ages 10 to 120; add rows, or ask for by_year(oldest=…)"),
         ("age,rate\n0-4,1\n6-9,1\n11+,2\n", "table.csv: no rate for ages 5, 10"),
         ("age,rate\n0-5,1\n5+,1\n", "table.csv: age 5 is in '0-5' and '5+'; let groups end before the next begins"),
         ("age,rate\n4-0,1\n", "table.csv: group '4-0' ends before it begins"),
@@ -174,7 +174,7 @@ class Town(dz.Model):
 
 
 def fertility() -> Tensor:
-    return RateTable(("0-14", "15-29", "30-44", "45+"), (0.0, 0.12, 0.06, 0.0)).by_year(120) / 12
+    return RateTable(("0-14", "15-29", "30-44", "45+"), (0.0, 0.12, 0.06, 0.0)).by_year() / 12
 
 
 @pytest.mark.parametrize("dt", [3.0, 12.0])

@@ -255,6 +255,7 @@ def test_wrong_products_are_refused(make, told):
     [
         ({"doses_per_day": -1}, "Campaign: doses_per_day=-1, expected a number, at least 0"),
         ({"doses_per_day": float("inf")}, "Campaign: doses_per_day=inf"),
+        ({"doses_per_day": 1e-9}, "Campaign: doses_per_day=1e-09, expected 0, or at least 1e-06"),
         ({"vaccine": 0.9}, "Campaign: vaccine=0.9, expected a Vaccine"),
         ({"vaccine": "vacine"}, "Campaign: vaccine='vacine', expected a Vaccine, or the name"),
         ({"vaccine": Vaccine((0.5, 0.9))}, "say how many days lie between two, interval=21"),

@@ -15,7 +15,7 @@ from denizen.errors import InputError, ModelError, expect_function, nearest
 from denizen.model import Clock, During, Intervention, Model, Stage, State, When
 from denizen.rng import Rng
 
-FINEST = 1_000  # parts of a dose
+FINEST = 1_000_000  # parts of a dose
 ALWAYS = During(0)
 
 
@@ -103,8 +103,10 @@ class Campaign(Intervention):
         step = clock.step_in_days(f"Campaign: doses_per_day={self.doses_per_day:g}")
         if isinstance(self.vaccine, Vaccine):
             self.vaccine.fits(clock.dt)
-        a_step = Fraction(self.doses_per_day).limit_denominator(FINEST) * step
-        wait = -(-Fraction(self.interval or 0).limit_denominator(FINEST) // step)
+        a_step = Fraction(float(self.doses_per_day)).limit_denominator(FINEST) * step
+        if self.doses_per_day and not a_step:
+            raise InputError(f"Campaign: doses_per_day={self.doses_per_day:g}, expected 0, or at least {1 / FINEST:g}")
+        wait = -(-Fraction(float(self.interval or 0)).limit_denominator(FINEST) // step)
         return dataclasses.replace(timed, _pace=(a_step.numerator, a_step.denominator, int(wait)))
 
     def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:
@@ -131,7 +133,7 @@ class Campaign(Intervention):
             told = (
                 f"campaign {self.name!r}: priority is NaN or infinite for somebody; give a finite number for each agent"
             )
-            rng._require(told, torch.isfinite(rank))
+            rng._require(told, torch.isfinite(rank) | (able == 0) | ~on)
         lot, amount = rng.integers("lot", 0, 2**31), torch.where(on, self._doses(now.time.step), 0)
         if able.is_floating_point():
             dosed = first_shares(able, rank, lot, amount)

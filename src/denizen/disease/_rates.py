@@ -98,13 +98,13 @@ class RateTable:
             )
         return torch.tensor([self.rates[self.groups.index(group)] for group in groups], dtype=torch.float32)
 
-    def by_year(self, oldest: int = 100) -> Tensor:
+    def by_year(self, oldest: int = OLDEST) -> Tensor:
         """Rates of single years of age: float32 `[oldest + 1]`; `age` in whole years is the code.
 
         Groups are ages such as "0-4" (the last year belongs to it), "17", "under 1", "65+".
 
         Args:
-            oldest: last age that has a row.
+            oldest: last age that has a row; 120 is the oldest that `years` gives.
 
         Raises:
             DataError: a group that is no age, ages that no group has, or that two have.

@@ -18,6 +18,12 @@ from denizen.rng import Rng
 
 KINDS = ("leaky", "all_or_nothing")
 MAX_DOSES = 4
+# Labels of checks on the device: the first fails where doses are given and the step never lets protection wane.
+_FORGOTTEN = (
+    "the protection of a vaccine wanes, and the step leaves it as it is; write in step: "
+    "now.replace(vaccine=vaccine.wane(rng, now, now.vaccine))"
+)
+_WANES = "the protection of a vaccine wanes"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +119,9 @@ class Vaccine:
             dosed: mask `[agents]` of those who get a dose; who has had all stays.
         """
         self._own(status)
+        stepping = rng._path.partition("/")[0] == "step"
+        if self.waning is not None and stepping and all(label != _WANES for label, _ in rng._bad):
+            rng._bad.append((_FORGOTTEN, (dosed != 0).any().to(torch.int8)))
         take = self._take(rng, status, dosed)
         for dose in range(self.doses, 0, -1):  # the last first: nobody gets two at once
             to, lost = f"dose {dose} protected", f"dose {dose} unprotected"
@@ -139,6 +148,8 @@ class Vaccine:
         protected = self.protected(status)
         if self.waning is None:
             return status
+        rng._bad[:] = [check for check in rng._bad if check[0] != _FORGOTTEN]
+        rng._bad.append((_WANES, torch.zeros_like(now.time.step, dtype=torch.int8)))
         left = rng.bernoulli(name, self.waning.leave(now), where=protected)
         return status.advance(left, *[level for dose in range(1, self.doses + 1) for level in self._phases(dose)])
 
