@@ -30,8 +30,8 @@ examples:
   denizen export runs/covid-fit-20261128-120000 --csv"""
 
     run: Annotated[Positional[Path], arg(metavar="RUN")]
-    """Run folder: of a simulation, a row for each step and replicate is written; of a training, one for each update; of
-    a calibration, draws of its parameters."""
+    """Run folder: of a simulation, a row for each step and replicate is written, and beside it a file with the rows of
+    each event that it logs; of a training, one for each update; of a calibration, draws of its parameters."""
     csv: tyro.conf.FlagCreatePairsOff[bool] = False
     """Write CSV."""
     parquet: tyro.conf.FlagCreatePairsOff[bool] = False

@@ -28,7 +28,7 @@ from denizen.app._target import Target, known, model, named_again
 from denizen.errors import ConfigError, DataError, DenizenError, MissingExtra, StorageError
 from denizen.model import Model
 from denizen.population import Population
-from denizen.run import Run, SavedRun, Snapshots, choose_device
+from denizen.run import EventLog, Run, SavedRun, Snapshots, choose_device
 from denizen.run import _manifest as manifest
 from denizen.run._device import device_failed
 from denizen.run._folder import check_free
@@ -65,6 +65,7 @@ examples:
   denizen run covid --population my/folder --network 0 --symmetrize --set mortality=0.02
   denizen run covid --set R=3.5,4.2,5.6 --set reference=true --steps 21
   denizen run seir --agents 100000 --mean-degree 12 --set infect_rate=0.03 latent_days=4
+  denizen run sir --events caught
   denizen run city.py:Epidemic --agents 5000 --set infect_rate=0.1
   denizen run --config city.toml --seed 7
 
@@ -104,6 +105,8 @@ A --config file has the names of the flags as keys, and parameters under [set]:
     """File with settings. Flags override it."""
     out: Annotated[str | None, arg(metavar="FOLDER", help_behavior_hint="(default: runs/MODEL-DATE-TIME)")] = None
     """Run folder to write. It must be new or empty."""
+    events: Annotated[str | None, arg(metavar="NAME,…", help_behavior_hint="(default: none)")] = None
+    """Events that are kept as rows, one for each agent: caught of sir and seir, with who infected whom."""
     snapshots_every: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: none)")] = None
     """Keep the state of all agents every N steps."""
     snapshot_fields: Annotated[
@@ -164,6 +167,19 @@ A --config file has the names of the flags as keys, and parameters under [set]:
             fields[name] = getattr(torch, dtype) if colon else None
         return Snapshots(self.snapshots_every, fields or None)
 
+    def log(self, chosen: ModelEntry) -> EventLog | None:
+        """What is logged, with what the model's entry finds out of it.
+
+        Raises:
+            ConfigError: something that is no list of different names.
+        """
+        if self.events is None:
+            return None
+        names = [name.strip() for name in self.events.split(",")]
+        if not all(names) or len(set(names)) < len(names):
+            raise ConfigError(f"--events {self.events}: expected different names with commas between, such as caught")
+        return EventLog({name: chosen.events.get(name) for name in names})
+
     def contacts(self) -> Contacts:
         """What it says of contacts."""
         place, network, agents = self.place(), self.network, self.agents
@@ -183,6 +199,7 @@ A --config file has the names of the flags as keys, and parameters under [set]:
         if self.snapshot_fields is not None and self.snapshots_every is None:
             raise ConfigError("--snapshot-fields chooses what snapshots keep; give --snapshots-every N too")
         self.snapshots()
+        self.log(chosen)
         if self.compile and self.no_compile:
             raise ConfigError("--compile and --no-compile: give one of the two")
         graph = [flag(name) for name in ("agents", "mean_degree") if getattr(self, name) is not None]
@@ -277,6 +294,7 @@ def _run(config: RunConfig, console: Console) -> None:
             start=config.start,
             device=device,
             snapshots=_placed(config.snapshots(), made),
+            log=config.log(found.entry),
             compile=_compile(config),
             progress=not console.quiet,
             out=out,
@@ -324,6 +342,7 @@ def resume(command: "Resume", console: Console) -> None:
             built,
             # Where the manifest knows what is wanted, it counts: another process may have gone on meanwhile.
             None if command.steps is None and saved.manifest.wanted == wanted else missing,
+            log=config.log(found.entry),
             device=None if command.device == "auto" else command.device,
             compile=_compile(config),
             progress=not console.quiet,
@@ -340,15 +359,24 @@ def show(command: "Show", console: Console) -> None:
 
 def export(command: "Export", console: Console) -> Callable[[str, Path], None]:
     """`denizen export` of a simulation."""
+    from denizen.run._event_files import stems
     from denizen.run._table import columns, write_netcdf, write_table
 
     saved = run.load(command.run)
+    logged = stems(list(saved.manifest.setup.log or ()))
 
     def write(form: str, file: Path) -> None:
         if form == "netcdf":
             write_netcdf(saved.to_xarray(), file)
-        else:
-            write_table(columns(saved), file)
+            return
+        rows = {event: file.with_name(f"{file.stem}-{stem}{file.suffix}") for event, stem in logged.items()}
+        for beside in rows.values():
+            if beside.exists():
+                raise ConfigError(f"export: {beside} exists already; remove it, or give another name with --out")
+        write_table(columns(saved), file)
+        for event, beside in rows.items():
+            write_table(saved.events(event).columns, beside)
+            say(console, str(beside))
 
     return write
 

@@ -21,7 +21,7 @@ from denizen.ops import FRACTION_BITS, edge_targets
 from denizen.rng import Rng
 from denizen.space import _arrays
 from denizen.space._edges import EdgeList, csr, index_dtype
-from denizen.space._origin import Origin, origin
+from denizen.space._origin import Origin, origin, traced
 from denizen.space._readers import Repeats, checked, from_networkx, from_scipy, read_edges
 from denizen.space.files import Columns
 
@@ -319,6 +319,28 @@ class Graph(InNotebook):
             ModelError: in a relaxed run, in which nothing happens to anybody but in shares.
         """
         return origin("Graph", rng, name, [self], [], [happened], [values])
+
+    def traced(self, rng: Rng, name: str, index: Tensor, prob: Tensor | float) -> Tensor:
+        """Whom contact tracing finds: each contact with an index case is named with a probability, independently.
+
+        Weights do not count. Where each case names all contacts or none, thin the cases and not the contacts:
+        ``contacts.any(index * rng.bernoulli("names", share))``.
+
+        Args:
+            rng: of the step.
+            name: stream.
+            index: mask `[agents]` of index cases, such as ``tested.within(1, 2)`` of a history; or whole numbers: how
+                often each met all its contacts in the days that are looked back upon.
+            prob: that a meeting is remembered and the contact found: a number, 0-d, or `[agents]` of those looked for.
+
+        Returns:
+            mask int8 `[agents]`: 1 with probability 1 - (1 - prob)^k for k meetings with index cases.
+
+        Raises:
+            ModelError: in a relaxed run.
+            InputError: a number outside 0 to 1.
+        """
+        return traced("Graph", rng, name, {"": self}, index, {"": prob})
 
     def _check(self, method: str, values: Tensor, where: Tensor | None, needed: Tensor | None = None) -> None:
         if where is not None and needed is not None:

@@ -12,7 +12,7 @@ from denizen.rng import Rng
 from denizen.space._edges import EdgeList
 from denizen.space._graph import Graph
 from denizen.space._mixing import Mixing
-from denizen.space._origin import Origin, origin
+from denizen.space._origin import Origin, origin, traced
 
 
 class Layers:
@@ -163,6 +163,28 @@ class Layers:
             factor = self._at(layer, step)
             factors.append(factor * scale[layer] if scale and layer in scale else factor)
         return origin("Layers", rng, name, graphs, factors, to, sent)
+
+    def traced(self, rng: Rng, name: str, index: Tensor, prob: Tensor | float | Mapping[str, Any]) -> Tensor:
+        """Whom contact tracing finds; see `Graph.traced`. Strengths do not count.
+
+        Args:
+            rng: of the step.
+            name: stream.
+            index: mask `[agents]` of index cases, or how often each met all its contacts.
+            prob: that a contact is found, or by layer; layers that are left out are not traced.
+
+        Raises:
+            ModelError: a layer to be traced is `Mixing`, which has no edges, or the run is relaxed.
+        """
+        each = prob if isinstance(prob, Mapping) else dict.fromkeys(self.graphs, prob)
+        graphs = {}
+        for layer in each:
+            self._known(layer)
+            graph = self.graphs[layer]
+            if not isinstance(graph, Graph):
+                raise ModelError(f"Layers.traced: {layer!r} is {type(graph).__name__}, which has no edges to go by")
+            graphs[layer] = graph
+        return traced("Layers", rng, name, graphs, index, each)
 
     def _at(self, name: str, step: Tensor | None) -> Tensor:
         strength = self.strength[name]

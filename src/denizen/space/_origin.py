@@ -1,12 +1,15 @@
 """Who caused what happened to agents, along edges: attribution, and contacts that tracing finds."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from denizen import ops
+from denizen._arguments import share
+from denizen.errors import ModelError
 from denizen.rng import Rng, stream_number
 
 if TYPE_CHECKING:
@@ -67,3 +70,34 @@ def origin(
         streams,
     )
     return Origin(source[0], layer[0])
+
+
+def traced(
+    what: str, rng: Rng, name: str, graphs: Mapping[str, "Graph"], index: Tensor, prob: Mapping[str, Tensor | float]
+) -> Tensor:
+    """Mask int8 `[agents]` of the contacts that are found, over graphs with a probability each.
+
+    Somebody with k contacts among the index cases is missed by all of them with probability (1 - prob)^k, which is an
+    event of hazard -k log(1 - prob): one draw for each agent has the law of a draw for each edge.
+    """
+    total: Tensor | float = 0.0
+    for layer, graph in graphs.items():
+        graph._check("traced", index, None)
+        if index.dtype.is_floating_point:
+            raise ModelError(
+                f"{what}.traced: index is {index.dtype}, expected a mask of index cases or whole numbers of meetings; "
+                f"tracing does not go with a relaxed run"
+            )
+        counts = index.to(torch.int8) if index.dtype == torch.bool else index
+        met = ops.sum_counts(counts[None], None, graph.in_ptr, graph.in_idx, graph.out_ptr, graph.out_idx)[0]
+        hazard = met * _missing(f"{what}.traced", layer, prob[layer])
+        total = total + torch.where(met > 0, hazard, 0.0)  # 0 * inf, where nobody is missed, would be NaN
+    return rng.event(name, total, 1.0)
+
+
+def _missing(what: str, layer: str, prob: Tensor | float) -> Tensor | float:
+    """-log(1 - prob), with the same bits on any device."""
+    if isinstance(prob, Tensor):
+        return -torch.log1p(-prob.to(torch.float64)).to(torch.float32)
+    given = share(what, f"prob{f'[{layer!r}]' if layer else ''}", prob)
+    return math.inf if given == 1 else -math.log1p(-given)

@@ -21,6 +21,7 @@ class ModelEntry:
         steps: how many it runs by default: enough to see the whole curve.
         population: what it runs on by default; None for a random graph.
         notes: function of (model, steps) that gives what a reader of the results should know.
+        events: what a log finds out of events that the model records: functions by name, as `EventLog` takes them.
     """
 
     about: str
@@ -29,6 +30,7 @@ class ModelEntry:
     steps: int = 100
     population: str | None = None
     notes: Callable[[Any, int], list[str]] | None = None
+    events: Mapping[str, Callable[..., Mapping[str, Any]]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

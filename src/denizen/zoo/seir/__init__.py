@@ -7,4 +7,6 @@ from .events import infections as infections
 from .model import SEIR as SEIR
 from .model import People as People
 
-ENTRY = ModelEntry(about="susceptible, exposed, infected, recovered", model=SEIR, build=seir, steps=160)
+ENTRY = ModelEntry(
+    about="susceptible, exposed, infected, recovered", model=SEIR, build=seir, steps=160, events={"caught": infections}
+)

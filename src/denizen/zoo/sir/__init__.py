@@ -7,4 +7,6 @@ from .events import infections as infections
 from .model import SIR as SIR
 from .model import People as People
 
-ENTRY = ModelEntry(about="susceptible, infected, recovered", model=SIR, build=sir, steps=120)
+ENTRY = ModelEntry(
+    about="susceptible, infected, recovered", model=SIR, build=sir, steps=120, events={"caught": infections}
+)
