@@ -106,10 +106,10 @@ class Tools:
 
 
 def moved(value: Any, device: torch.device) -> Any:
-    """Tensors, also within tuples, on a device."""
+    """Tensors and graphs, also within tuples and lists, on a device."""
     if isinstance(value, tuple | list):
-        return tuple(moved(v, device) for v in value)
-    return value.to(device) if isinstance(value, Tensor) else value
+        return type(value)(moved(v, device) for v in value)
+    return value.to(device) if isinstance(value, Tensor | Graph) else value
 
 
 @pytest.fixture

@@ -246,3 +246,11 @@ def test_the_check_is_content_and_tells_of_a_series_that_counts_free_places() ->
     (note,) = report.notes
     assert "series 'young' counts free places" in note
     assert f"{__file__.rpartition('/')[2]}:" in note
+
+
+def test_init_may_build_on_the_cpu_what_others_draw_on_a_gpu(device: torch.device) -> None:
+    here = dz.simulate(Hunt(), 12, replicates=3, device="cpu", compile=False)
+    for compiled in (False, True) if device.type == "cuda" else (False,):
+        there = dz.simulate(Hunt(), 12, replicates=3, device=device, compile=compiled)
+        for name in ("num_hares", "shot"):
+            assert torch.equal(there[name].cpu(), here[name])

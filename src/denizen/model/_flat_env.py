@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from denizen import _tree
 from denizen.errors import ModelError
 from denizen.model._env import Env
 from denizen.model._flat_world import FlatWorld, Setting
@@ -78,8 +77,8 @@ class FlatEnv(FlatWorld):
     def begin(self, key: Tensor, values: dict[str, Tensor], clock: Tensor) -> list[Tensor]:
         """Leaves of the first state of a world. `clock` is 0 there; it is what tells draws of resets apart."""
         env = self._bound(values)
-        state = form(env.init(self._rng(key, clock, "init")), None, {"agents": self.ids.numel()}, None, False)
-        state = _tree.map_tensors(lambda tensor: tensor.to(key.device), state)
+        drawn, sizes = env.init(self._rng(key, clock, "init")), {"agents": self.ids.numel()}
+        state = form(drawn, None, sizes, None, False, key.device)
         self._learn(own(state, Time(clock, 1.0, env.time_unit), self.ids))
         return self.leaves(state)
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen import _tree, ops
+from denizen import ops
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model._history import History
 from denizen.model._interventions import Course, Intervention, Scale
@@ -155,9 +155,7 @@ def start(
     for intervention in setting.interventions:
         model = intervention.begin(model)
     sizes = {"agents": ids.numel()}
-    state = form(model.init(rng), None, sizes, None, setting.shares)
-    # The one move to the device: `init` may build on the CPU what it does not get from rng or the model.
-    state = _tree.map_tensors(lambda tensor: tensor.to(key.device), state)
+    state = form(model.init(rng), None, sizes, None, setting.shares, key.device)
     time = Time(step, setting.dt, model.time_unit)
     return own(state, time, ids, _identities(state, sizes, setting, key.device)), rng._bad, rng._noted
 

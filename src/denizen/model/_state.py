@@ -199,7 +199,14 @@ def own(state: State, time: Time, ids: Tensor, others: dict[str, Tensor] | None 
     return make(type(state), {**values(state), "time": time, "id": ids, **kept})
 
 
-def form(state: Any, before: State | None, sizes: dict[str, int], cls: type[State] | None, relaxed: bool) -> Any:
+def form(
+    state: Any,
+    before: State | None,
+    sizes: dict[str, int],
+    cls: type[State] | None,
+    relaxed: bool,
+    device: torch.device | None = None,
+) -> Any:
     """A state as the author returned it, in the form the engine stores: kinds, dtypes and sizes checked.
 
     Args:
@@ -208,6 +215,8 @@ def form(state: Any, before: State | None, sizes: dict[str, int], cls: type[Stat
         sizes: sizes of axes known so far; filled by this call.
         cls: class expected, where known.
         relaxed: whether the run is relaxed.
+        device: where the fields go: `init` may build on the CPU what it does not get from rng or the model. None
+            leaves them where they are.
 
     Raises:
         ModelError: names the field and what changed.
@@ -220,7 +229,7 @@ def form(state: Any, before: State | None, sizes: dict[str, int], cls: type[Stat
         where = f"{type(state).__name__}.{name}"
         old = None if before is None else getattr(before, name)
         value = kind.form(getattr(state, name), where, relaxed, old)
-        formed[name] = value
+        formed[name] = value if device is None else _tree.map_tensors(lambda tensor: tensor.to(device), value)
         tensor = tensors(value)[0]
         for axis, size in zip(kind.axes, tensor.shape, strict=False):
             if sizes.setdefault(axis, size) != size:
