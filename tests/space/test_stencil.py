@@ -140,6 +140,21 @@ def test_slopes_are_those_of_the_graph_and_of_differences(grid):
         torch.testing.assert_close(slopes[0], 2 * grid.diffuse(there, rate).detach(), rtol=1e-4, atol=1e-4)  # symmetric
 
 
+def test_slopes_within_a_batch_of_worlds():
+    """A world of a batch says that it needs no gradient."""
+    grid, worlds = Grid((6, 7)), torch.stack([drawn(Grid((6, 7)), seed) for seed in range(2)]).requires_grad_()
+    rate = torch.tensor(0.05, requires_grad=True)
+
+    def squares(values, rate):
+        return (grid.sum(grid.diffuse(values, rate, max=8.0), max=80.0) ** 2).sum()
+
+    batched = torch.autograd.grad(torch.func.vmap(squares, in_dims=(0, None))(worlds, rate).sum(), (worlds, rate))
+    alone = torch.autograd.grad(sum(squares(world, rate) for world in worlds), (worlds, rate))
+    assert float(alone[1].abs()) > 1
+    for one, other in zip(batched, alone, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 @pytest.mark.parametrize("neighbours", ["moore", "von_neumann"])
 def test_neighbours_by_index_as_on_a_gpu(monkeypatch, neighbours):
     """What a CPU looks up in a padded copy."""

@@ -23,7 +23,7 @@ from denizen.space._graph import Graph, fraction_bits
 from denizen.space._lattice import Lattice, Offset
 from denizen.space._origin import Origin
 
-_MOST_IN_INT16 = 258  # values of an int8 whose sum fits
+_MOST_IN_INT16 = 256  # values of an int8, -128 among them, whose sum fits
 _MOST_WITH_ALARM = 10  # binary digits of a number of neighbours for which the alarm leaves FRACTION_BITS as they are
 _DIGITS = 23  # after the first one of a float32: whole numbers up to twice 2**23 are exact
 
@@ -172,10 +172,10 @@ class Stencils(Lattice):
         bound = number("Grid.diffuse", "max", max, above=0)
         unit = 2.0 ** (math.ceil(math.log2(bound)) - _DIGITS + 1)
         scaled = torch.where(field.abs() <= 2 * bound, field, torch.nan) * (1 / unit)
-        amount = _sloped(torch.round(scaled), scaled, lambda: scaled)
+        amount = _sloped(torch.round(scaled), lambda: scaled)
         wanted, most = torch.round(amount * share), torch.trunc(amount * self._part)
         whole = torch.where(wanted.abs() <= most.abs(), wanted, most)
-        passed = _sloped(whole, amount * share, lambda: amount * share)
+        passed = _sloped(whole, lambda: amount * share)
         return (amount - degree * passed + self._around(passed, torch.add, 0)) * unit
 
     def graph(self) -> Graph:
@@ -326,7 +326,7 @@ class Stencils(Lattice):
         scaled = torch.where(values.abs() <= bound, torch.round(values * 2.0**bits), alarm)
         total = self._around(scaled.to(torch.int64), torch.add, 0).to(torch.float64)
         exact = torch.where(total.abs() < alarm / 2, (total * 2.0**-bits).to(torch.float32), torch.nan)
-        return _sloped(exact, values, lambda: self._around(values, torch.add, 0))
+        return _sloped(exact, lambda: self._around(values, torch.add, 0))
 
     def _check(self, method: str, values: Tensor, where: Tensor | None = None, needed: Tensor | None = None) -> None:
         if where is not None and needed is not None:
@@ -364,9 +364,12 @@ def _joined(combine: Combine, one: Tensor | None, other: Tensor | None) -> Tenso
     return combine(one, other)
 
 
-def _sloped(exact: Tensor, of: Tensor, smooth: Callable[[], Tensor]) -> Tensor:
-    """A rounded value with the slope of what it was rounded from, where somebody asks for it."""
-    if not (torch.is_grad_enabled() and of.requires_grad):
+def _sloped(exact: Tensor, smooth: Callable[[], Tensor]) -> Tensor:
+    """A rounded value with the slope of what it was rounded from, where gradients are on.
+
+    Whether they are wanted of this value cannot be asked: a world of a batch says no.
+    """
+    if not torch.is_grad_enabled():
         return exact
     value = smooth()
     return exact.detach() + (value - value.detach())
