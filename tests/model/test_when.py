@@ -1,5 +1,6 @@
 """When interventions are on: in days, dates and steps, at every length of a step."""
 
+import dataclasses
 import datetime
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.errors import DataError, InputError
-from denizen.model import Ask, Clock, Course, During, Scale, Trigger, Weekly, When
+from denizen.model import Ask, Clock, Course, During, Every, Scale, Trigger, Weekly, When
+from denizen.zoo.sir import sir
 
 START = "2020-03-01"  # a Sunday
+PAIR, NOBODY = dz.Graph.from_edges([0, 1], [1, 0], 2), dz.Graph.from_edges([], [], 2)
 
 
 class Still(dz.State):
@@ -36,6 +39,18 @@ class Watch(dz.Model):
     @dz.series
     def rate_seen(self, now: Still) -> Tensor:
         return self.rate.mean()
+
+
+class Joined(Watch):
+    """The strength of a layer, seen by who has a neighbour in it alone."""
+
+    contacts: dz.space.Layers = dataclasses.field(
+        default_factory=lambda: dz.space.Layers({"home": NOBODY, "school": PAIR})
+    )
+
+    @dz.series
+    def joined(self, now: Still) -> Tensor:
+        return self.contacts.sum(torch.ones(2, dtype=torch.int8)).mean()
 
 
 class Weeks(Watch):
@@ -64,6 +79,7 @@ def within(day: float, first: float, last: float = float("inf")) -> bool:
     return first - 1e-9 <= day < last - 1e-9
 
 
+FEW = pytest.mark.parametrize("dt", [1.0, 1 / 3, 2.0])
 DTS = pytest.mark.parametrize("dt", [1.0, 0.5, 0.25, 0.1, 1 / 3, 2.0])
 
 
@@ -94,7 +110,7 @@ def test_what_asks_the_host_follows_days_too() -> None:
     assert [bool(x) for x in (run["rate_seen"].flatten() == 0.5).tolist()] == [4 <= step < 8 for step in range(12)]
 
 
-@DTS
+@FEW
 def test_spans_of_time_are_whole_at_any_length_of_a_step(dt: float) -> None:
     class Spans(Watch):
         def step(self, now: Still, rng: dz.rng.Rng) -> Still:
@@ -110,7 +126,7 @@ def test_spans_of_time_are_whole_at_any_length_of_a_step(dt: float) -> None:
     assert found == [[int(step * dt / 7 + 1e-9), int(step * dt / 0.5 + 1e-9)] for step in range(round(20 / dt))]
 
 
-@DTS
+@FEW
 def test_a_course_in_days(dt: float) -> None:
     values = [1.0, 2.0, 3.0, 4.0]
     course = Course(target="rate", values=values, days=3.5)
@@ -224,7 +240,71 @@ def test_weeks_compiled() -> None:
     assert on(when, 14, 0.25, compile=True) == on(when, 14, 0.25, compile=False)
 
 
+@FEW
+@pytest.mark.parametrize("every", [(7, 2, 0), (5, 2.5, 3), (3.5, 1, 20), (4, 4, 1)])
+def test_what_repeats(every: tuple[float, float, float], dt: float) -> None:
+    days, lasts, first = every
+    times = [step * dt + 1e-9 for step in range(round(30 / dt))]
+    assert on(Every(days, lasts, first), 30, dt) == [t >= first and (t - first) % days < lasts - 1e-9 for t in times]
+
+
+COURSES = {
+    "days": ({"days": [0, 3.5, 10]}, {}),
+    "dates": ({"dates": ["2020-02-28", datetime.date(2020, 3, 4), "2020-03-11"]}, {"start": "2020-02-28"}),
+}
+
+
+@FEW
+@pytest.mark.parametrize("target", ["rate", "contacts.school"])
+def test_a_course_begins_its_values_on_days_and_dates(target: str, dt: float) -> None:
+    model = Joined() if "." in target else Watch()
+    series = "joined" if "." in target else "rate_seen"
+    for given, options in COURSES.values():
+        ends = (0, 3.5, 10) if "days" in given else (0, 5, 12)
+        course = Course(target=target, values=[1.0, 0.0, 3.0], **given)
+        seen = dz.simulate(model, round(15 / dt), dt=dt, replicates=2, interventions=[course], **options)[series]
+        wanted = [[1.0, 0.0, 3.0][sum(step * dt + 1e-9 >= end for end in ends) - 1] for step in range(round(15 / dt))]
+        assert seen.tolist() == [wanted, wanted]
+
+
+def test_a_schedule_of_a_layer_in_days_goes_with_other_steps(tmp_path: Path) -> None:
+    layers = dz.space.Layers({"home": PAIR, "school": PAIR}, {"school": [1.0, 0.0]})
+    with pytest.raises(InputError, match=r"Course\(target='contacts.school', values=\[…\], days=1\)"):
+        dz.simulate(sir(layers), 4, dt=0.5)
+    course = [Course(target="contacts.school", values=[1.0, 0.0], days=1)]
+    plain = dz.space.Layers({"home": PAIR, "school": PAIR})
+    daily = dz.simulate(sir(layers, seed_share=0.5), 6, replicates=8)
+    same = dz.simulate(sir(plain, seed_share=0.5), 6, replicates=8, interventions=course, out=tmp_path / "run")
+    alone = dz.simulate(sir(plain, seed_share=0.5), 6, worlds=[5, 2], interventions=course)
+    assert torch.equal(same["cases"], daily["cases"])
+    assert torch.equal(alone["cases"], daily["cases"][[5, 2]])
+    went_on = dz.run.resume(tmp_path / "run", sir(plain, seed_share=0.5), 2, interventions=course)
+    assert torch.equal(went_on["cases"], dz.simulate(sir(layers, seed_share=0.5), 8, replicates=8)["cases"])
+    dz.simulate(sir(plain), 4, dt=0.5, interventions=course)
+
+
+def test_wrong_courses_are_one_line() -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"days": [0, 3]}, "days has 2 entries, expected 3"),
+        ({"days": [0, 5, 3]}, r"days=\(5, 3\), expected a number from 0, or two in order"),
+        ({"dates": ["2020-03-01", "2020-04-01", "2020-03-05"]}, "are out of order"),
+        ({"days": 7, "dates": ["2020-03-01"]}, "Course: days and dates given"),
+        ({"days": -1}, "Course: days=-1, expected a number above 0"),
+        ({"dates": ["2020-03-01"] * 3}, "needs the date of the first step"),
+        ({"target": "contacts.school", "days": 1}, "Course: the model has no 'contacts'"),
+    ]
+    for given, told in wrong:
+        with pytest.raises(InputError, match=told):
+            dz.simulate(Watch(), 1, interventions=[Course(**{"target": "rate", "values": [1.0, 2.0, 3.0], **given})])
+    with pytest.raises(InputError, match=r"Course: values\[1\]='no', expected a number"):
+        dz.simulate(Joined(), 1, interventions=[Course(target="contacts.school", values=[1.0, "no"], days=1)])
+
+
 WRONG = [
+    (Every(0, 1), {}, "Every: days=0, expected a number above 0"),
+    (Every(7, 8), {}, "Every: on_for=8, expected a number above 0, at most days=7"),
+    (Every(7, 1, -1), {}, "Every: first=-1, expected a number of days, at least 0"),
+    (Every(2, 0.5, 0.2), {}, "no step begins in it; take a smaller dt"),
     (Weekly("someday", first="mon"), {}, "Weekly: 'someday' is no day of the week, expected monday, tuesday"),
     (Weekly(), {}, "Weekly: no day given"),
     (Weekly("mon"), {}, "Weekly: mon needs the day of the first step; give first='monday', or simulate"),

@@ -22,7 +22,7 @@ from denizen.model._when import Together
 from denizen.run._fingerprint import describe
 
 SHOWN = 16  # arrays of at most so many finite numbers are written out
-INTERVENTIONS = ("Act", "Ask", "Course", "During", "Scale", "Trigger", "Weekly")
+INTERVENTIONS = ("Act", "Ask", "Course", "During", "Every", "Scale", "Trigger", "Weekly")
 
 Tensors = dict[str, Tensor]
 

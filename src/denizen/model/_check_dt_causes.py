@@ -271,7 +271,7 @@ def in_steps(interventions: Sequence[Intervention]) -> list[Cause]:
     found = []
     for one in interventions:
         when = one.when
-        if isinstance(one, Course):
+        if isinstance(one, Course) and one.days is one.dates is None:
             told = f"the intervention {one.name!r} has a value for every {one.every} steps"
             found.append(Cause(None, told, "Course(…, days=7)"))
         elif isinstance(when, During) and when.start is not None and when != ALWAYS:

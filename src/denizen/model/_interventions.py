@@ -12,6 +12,7 @@ from fractions import Fraction
 from numbers import Real
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -97,90 +98,143 @@ class Scale(Intervention):
     def check(self, model: Model) -> None:
         super().check(model)
         number("Scale", "factor", self.factor)
-        if not isinstance(self.target, str):
-            raise InputError(
-                f"Scale: target={self.target!r}, expected the name of a parameter or of a layer, such as "
-                "'infect_rate' or 'contacts.school'"
-            )
-        head, _, layer = self.target.partition(".")
-        if head not in model.field_names:
-            raise InputError(f"Scale: the model has no {head!r}; {nearest(head, model.field_names)}")
-        value = getattr(model, head)
-        if layer:
-            if not isinstance(value, Layers):
-                raise InputError(f"Scale: {head!r} is not Layers, so it has no layer {layer!r}")
-            value[layer]
-        elif head not in model.params:
-            kind = type(value).__name__
-            raise InputError(f"Scale: {self.target!r} is {kind}, expected a parameter; {nearest(head, model.params)}")
+        _check_target("Scale", model, self.target)
 
     def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:
-        factor = torch.where(on, self.factor, 1.0)
-        head, _, layer = self.target.partition(".")
-        value = getattr(model, head)
-        if layer:
-            strength = {**value.strength, layer: value.strength[layer] * factor}
-            return model.with_values({head: Layers._with(value.graphs, strength)}), now
-        return model.with_values({head: value * factor}), now
+        return _with(model, self.target, _value(model, self.target) * torch.where(on, self.factor, 1.0)), now
+
+
+def _check_target(caller: str, model: Model, target: Any) -> None:
+    """Raise `InputError` where a target is neither a parameter nor a layer's strength."""
+    if not isinstance(target, str):
+        raise InputError(
+            f"{caller}: target={target!r}, expected the name of a parameter or of a layer, such as "
+            "'infect_rate' or 'contacts.school'"
+        )
+    head, _, layer = target.partition(".")
+    if head not in model.field_names:
+        raise InputError(f"{caller}: the model has no {head!r}; {nearest(head, model.field_names)}")
+    value = getattr(model, head)
+    if layer:
+        if not isinstance(value, Layers):
+            raise InputError(f"{caller}: {head!r} is not Layers, so it has no layer {layer!r}")
+        value[layer]
+    elif head not in model.params:
+        kind = type(value).__name__
+        raise InputError(f"{caller}: {target!r} is {kind}, expected a parameter; {nearest(head, model.params)}")
+
+
+def _value(model: Any, target: str) -> Tensor:
+    head, _, layer = target.partition(".")
+    value = getattr(model, head)
+    return value.strength[layer] if layer else value
+
+
+def _with(model: Any, target: str, value: Tensor) -> Any:
+    """The model with another value of a parameter, or another strength of a layer."""
+    head, _, layer = target.partition(".")
+    if not layer:
+        return model.with_values({head: value})
+    layers = getattr(model, head)
+    return model.with_values({head: Layers._with(layers.graphs, {**layers.strength, layer: value})})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Course(Intervention):
-    """Sets a parameter in time: a value for every so many steps; the last one holds on.
+    """Sets a parameter, or one layer's strength, in time: a value for every so many steps; the last one holds on.
 
     It acts from the first step on, and `init` sees the first value. ``simulate(..., params=)`` takes values in time for
     each replicate, `[replicates, values, …]`, and `run.Gradient` the slope of each value.
 
     Attributes:
-        target: name of a parameter.
+        target: name of a parameter (``"R"``) or of a layer (``"contacts.school"``).
         values: each as the parameter is, a number for a number.
         every: steps of a value.
-        days: days of a value, whatever the length of a step, in place of `every`.
+        days: days of a value, whatever the length of a step, in place of `every`; or the day on which each begins, as
+            many as there are values, in order. The first value holds before, too.
+        dates: the same as dates, in runs with a start.
     """
 
     target: str
     values: Any
     every: int = 7
-    days: float | None = dataclasses.field(default=None, metadata={"unless": None})
+    days: Any = dataclasses.field(default=None, metadata={"unless": None})
+    dates: Any = dataclasses.field(default=None, metadata={"unless": None})
     when: When = dataclasses.field(default=ALWAYS, init=False)
     name: str = "course"
+    _begins: tuple[int, ...] | None = dataclasses.field(default=None, init=False, repr=False, metadata={"unless": None})
 
     def check(self, model: Model) -> None:
         super().check(model)
         whole("Course", "every", self.every, 1)
-        if self.days is not None:
-            number("Course", "days", self.days, above=0)
-        if self.target not in model.params:
+        if "." in str(self.target):
+            _check_target("Course", model, self.target)
+        elif self.target not in model.params:
             raise InputError(
                 f"Course: the model has no parameter {self.target!r}; {nearest(self.target, model.params)}"
             )
         if isinstance(self.values, str) or not hasattr(self.values, "__len__") or not len(self.values):
             raise InputError(f"Course: values={self.values!r}, expected a list of values, at least one")
         for k, value in enumerate(self.values):
-            model.params[self.target].read(value, f"Course: values[{k}]")
+            self._read(model, k, value)
+        if self.days is not None and self.dates is not None:
+            raise InputError("Course: days and dates given, expected one of the two")
+        self._starts()
+
+    def _read(self, model: Any, k: int, value: Any) -> Any:
+        where = f"Course: values[{k}]"
+        if self.target in model.params:
+            return model.params[self.target].read(value, where)
+        return number("Course", f"values[{k}]", value)
+
+    def _starts(self) -> list[During] | None:
+        """Where each value begins; None where each lasts equally long."""
+        name = "dates" if self.dates is not None else "days"
+        given = getattr(self, name)
+        if given is None:
+            return None
+        if not isinstance(given, list | tuple | np.ndarray):
+            if name == "days":
+                number("Course", "days", given, above=0)
+                return None
+            given = [given]
+        if len(given) != len(self.values):
+            raise InputError(
+                f"Course: {name} has {len(given)} entries, expected {len(self.values)}, one for each value"
+            )
+        for one, next_ in zip(given, [*given[1:], given[-1]], strict=True):
+            During(**{name: (one, next_)}).check()  # in order
+        return [During(**{name: one}) for one in given]
 
     def timed(self, clock: Clock) -> Self:
-        if self.days is None:
-            return super().timed(clock)
-        steps = _steps_of("Course", self.days, clock)
-        every: Any = int(steps) if steps.denominator == 1 else steps
-        return dataclasses.replace(super().timed(clock), days=None, every=every)
+        made, starts = super().timed(clock), self._starts()
+        if starts is not None:
+            made = dataclasses.replace(made, days=None, dates=None)
+            object.__setattr__(made, "_begins", tuple(one.at(clock).start for one in starts))
+        elif self.days is not None:
+            steps = _steps_of("Course", self.days, clock)
+            every: Any = int(steps) if steps.denominator == 1 else steps
+            made = dataclasses.replace(made, days=None, every=every)
+        return made
 
     def bind(self, model: Any) -> Any:
-        like = getattr(model, self.target)
-        read = [model.params[self.target].number(value, f"Course: values[{k}]") for k, value in enumerate(self.values)]
+        like = _value(model, self.target)
+        read = [self._read(model, k, value) for k, value in enumerate(self.values)]
         values = [torch.as_tensor(value, dtype=like.dtype, device=like.device) for value in read]
-        return model.with_values({self.target: torch.stack(values)})
+        return _with(model, self.target, torch.stack(values))
 
     def begin(self, model: Any) -> Any:
-        return model.with_values({self.target: getattr(model, self.target)[0]})
+        return _with(model, self.target, _value(model, self.target)[0])
 
     def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:
-        values = getattr(model, self.target)
-        every = Fraction(self.every)  # of a step, where it is longer than a value
-        step = now.time.step if every.denominator == 1 else now.time.step * every.denominator
-        place = (step // every.numerator).clamp(max=values.shape[0] - 1)
-        return model.with_values({self.target: values.index_select(0, place[None])[0]}), now
+        values = _value(model, self.target)
+        if self._begins is None:
+            every = Fraction(self.every)  # of a step, where it is longer than a value
+            step = now.time.step if every.denominator == 1 else now.time.step * every.denominator
+            place = (step // every.numerator).clamp(max=values.shape[0] - 1)
+        else:
+            place = sum((now.time.step >= begin).to(torch.int64) for begin in self._begins[1:]) + 0 * now.time.step
+        return _with(model, self.target, values.index_select(0, place[None])[0]), now
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -258,19 +258,65 @@ class Weekly(When):
             hours = [fraction(hour) / 24 for hour in (begin, end + 24 * (end < begin))]
             low, high = (math.ceil((day + hour) * parts) for hour in hours)
             spans += [(low, min(high, 7 * parts))] + ([(0, high - 7 * parts)] if high > 7 * parts else [])
-        apart = math.gcd(length, 7 * parts)  # steps begin at all multiples of it, some in later weeks
-        if not any(-(-low // apart) * apart < high for low, high in spans):
+        found = Repeating(tuple(spans), length, 7 * parts)
+        if found.never():
             size = f"{float(step):g} days"
             raise InputError(f"{told}, hours={self.hours}: no step of {size} begins in it; take a smaller dt")
-        return Repeating(tuple(spans), length, 7 * parts)
+        return found
 
     def on(self, now: State, was_on: Tensor) -> Tensor:
         raise InputError("Weekly: the run has not placed it in its steps")
 
 
 @dataclasses.dataclass(frozen=True)
+class Every(When):
+    """On again and again: ``Every(days=14, on_for=3)`` is on for the first three days of every fourteen.
+
+    A step is on where it begins within the time. What goes by days of the week says `Weekly`.
+
+    Attributes:
+        days: from one beginning to the next, fractions allowed.
+        on_for: days that it stays on.
+        first: day of the first beginning, from that of the first step; off before.
+    """
+
+    days: float
+    on_for: float
+    first: float = 0.0
+
+    def check(self) -> None:
+        """Raise `InputError` where a length of time is none."""
+        if not (_real(self.days) and self.days > 0):
+            raise InputError(f"Every: days={self.days!r}, expected a number above 0")
+        if not (_real(self.on_for) and 0 < self.on_for <= self.days):
+            raise InputError(f"Every: on_for={self.on_for!r}, expected a number above 0, at most days={self.days!r}")
+        if not (_real(self.first) and self.first >= 0):
+            raise InputError(f"Every: first={self.first!r}, expected a number of days, at least 0")
+
+    def at(self, clock: Clock) -> "Together":  # type: ignore[override]
+        """In steps."""
+        self.check()
+        step = clock.step_in_days(f"Every: days={self.days!r}")
+        times = [fraction(time) for time in (self.days, self.on_for, self.first)]
+        parts = math.lcm(step.denominator, *(time.denominator for time in times))
+        length, period, lasts, first = (int(parts * time) for time in (step, *times))
+        begin = first % period
+        spans = [(begin, min(begin + lasts, period))]
+        spans += [(0, begin + lasts - period)] if begin + lasts > period else []
+        found = Repeating(tuple(spans), length, period)
+        if found.never():
+            raise InputError(
+                f"Every: days={self.days!r}, on_for={self.on_for!r}: no step begins in it; take a smaller dt"
+            )
+        return found & During(days=self.first).at(clock)
+
+    def on(self, now: State, was_on: Tensor) -> Tensor:
+        raise InputError("Every: the run has not placed it in its steps")
+
+
+@dataclasses.dataclass(frozen=True)
 class Repeating(When):
-    """On within spans of a period that repeats, in whole parts of a step; what `Weekly` becomes before a run.
+    """On within spans of a period that repeats, in whole parts of a step; what `Weekly` and `Every` become for a run.
 
     Attributes:
         spans: from, and until before.
@@ -281,6 +327,11 @@ class Repeating(When):
     spans: tuple[tuple[int, int], ...]
     length: int
     period: int
+
+    def never(self) -> bool:
+        """Whether no step begins in it, however many there are."""
+        apart = math.gcd(self.length, self.period)  # steps begin at all multiples of it, some in later periods
+        return not any(-(-low // apart) * apart < high for low, high in self.spans)
 
     def on(self, now: State, was_on: Tensor) -> Tensor:
         place = (now.time.step * self.length) % self.period
@@ -325,7 +376,7 @@ class Together(When):
     def check(self) -> None:
         """Raise `InputError` where a part is none, or there are too many triggers."""
         for part in self.parts:
-            if not isinstance(part, During | Weekly | Repeating | Trigger | Together):
+            if not isinstance(part, During | Weekly | Every | Repeating | Trigger | Together):
                 raise InputError(f"{type(part).__name__} cannot be combined by &, | and ~: only what says when can")
             part.check()
         if self._triggers() > TRIGGERS:

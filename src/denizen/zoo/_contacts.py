@@ -54,7 +54,7 @@ def check_schedules(contacts: Graph | Layers | Mixing | Grid, dt: float) -> None
         raise InputError(
             f"contacts: dt={dt:g}, and the strength of {scheduled[0]!r} is a schedule with one factor for each step, "
             f"which would last {dt:g} days and not one; run it with dt=1, or give it one number and change that by "
-            f"dz.model.Scale(target='contacts.{scheduled[0]}', …) with During in steps of {dt:g} days"
+            f"dz.model.Course(target='contacts.{scheduled[0]}', values=[…], days=1)"
         )
 
 
