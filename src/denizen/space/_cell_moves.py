@@ -74,8 +74,8 @@ class CellMoves(AgentsInCells):
             *self._draws(rng),
             rng._stream("priority"),
         )
-        rng._bad.append((f"grid: settle was given a target beyond its {self.num_cells:,} cells; {_BEYOND}", bad[2]))
         self._flag("settle", capacity, rng, bad)
+        rng._bad.append((f"grid: settle was given a target beyond its {self.num_cells:,} cells; {_BEYOND}", bad[2]))
         return after
 
     def to_empty(
