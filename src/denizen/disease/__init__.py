@@ -1,4 +1,4 @@
-"""Products of disease models: vaccines and campaigns, strains, waning, tests, isolation, rates by age, life tables.
+"""Products of disease models: vaccines, campaigns, strains, waning, tests, tracing, isolation, rates, life tables.
 
 Each is a small frozen object. What changes from step to step lies in fields of the state, which the author declares.
 """
@@ -15,5 +15,7 @@ from denizen.disease._strains import independent as independent
 from denizen.disease._strains import sums as sums
 from denizen.disease._testing import Results as Results
 from denizen.disease._testing import Test as Test
+from denizen.disease._tracing import Traced as Traced
+from denizen.disease._tracing import Tracing as Tracing
 from denizen.disease._vaccine import Vaccine as Vaccine
 from denizen.disease._waning import Waning as Waning

@@ -1,13 +1,13 @@
 """Tests: who is told positive, rightly or not, and when."""
 
 import dataclasses
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from denizen._arguments import number, share
+from denizen.disease._delays import due, put, steps
 from denizen.disease._waning import Waning
 from denizen.errors import ModelError
 from denizen.rng import Rng
@@ -85,39 +85,26 @@ class Test:
                     f"and run without relax="
                 )
         alive = now.alive if "alive" in now.kinds else torch.ones_like(taken, dtype=torch.int8)
-        scope, step = rng[name], now.time.step
-        told = (pending != 0) & (pending // 2 <= step + 1)  # codes are 2 * (step of the result + 1) + outcome
-        right = told & (pending % 2 == 1)
-        waits = (pending != 0) & ~told
+        scope = rng[name]
+        told, right, waits = due(now, pending)
         taken = (taken != 0).to(torch.int8) * alive * ~waits
         prob = torch.where(has_it != 0, self.sensitivity, 1 - self.specificity)
         outcome = scope.bernoulli("positive", prob, where=taken)
-        wait = self._steps(scope, now)
-        sampled = taken != 0
+        wait = steps(self.delay, scope, now)
         if isinstance(wait, int) and wait == 0:
-            told, right = told | sampled, right | (outcome != 0)
-            pending = torch.where(waits, pending, 0)
+            told, right = told | (taken != 0), right | (outcome != 0)
+            taken_later = torch.zeros_like(taken)
         else:
-            code = 2 * (step + 1 + wait) + outcome
-            pending = torch.where(sampled, code, torch.where(waits, pending, 0)).to(pending.dtype)
+            taken_later = taken
         positive = right.to(torch.int8) * alive
-        return Results(pending, positive, told.to(torch.int8) * alive - positive, taken)
+        return Results(
+            pending=put(now, torch.where(waits, pending, 0), taken_later, outcome, wait),
+            positive=positive,
+            negative=told.to(torch.int8) * alive - positive,
+            taken=taken,
+        )
 
     def fits(self, dt: float) -> None:
         """Raise `InputError` where a random delay is shorter than its phases; for `Model.fits`."""
         if isinstance(self.delay, Waning):
             self.delay.fits(dt, "Test: delay")
-
-    def _steps(self, rng: Rng, now: Any) -> Any:
-        """Steps from sample to result: a number, or int64 `[agents]`: sums of geometric times."""
-        if not isinstance(self.delay, Waning):
-            return math.ceil(self.delay / now.time.dt - 1e-9)
-        leave = torch.as_tensor(self.delay.leave(now), dtype=torch.float64)
-        if isinstance(self.delay.mean, Tensor):
-            rate = -torch.log1p(-leave.clamp(max=1 - 1e-12))
-        else:
-            rate = -math.log1p(-min(self.delay.leave(now), 1 - 1e-12))
-        total: Any = 0
-        for phase in range(self.delay.phases):
-            total = total + 1 + (rng.exponential(f"delay {phase}").to(torch.float64) / rate).floor().to(torch.int64)
-        return total
