@@ -9,7 +9,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.errors import InputError, ModelError
-from denizen.model import alive, births, deaths, in_order, shuffle
+from denizen.model import Time, alive, births, deaths, in_order, own, shuffle
 
 PEOPLE = 24
 
@@ -135,3 +135,13 @@ def test_wrong_stages() -> None:
     empty = type("Empty", (Shop,), {"step": in_order("leave"), "leave": lambda self, now, rng: None})
     with pytest.raises(ModelError, match="stage 'leave' returned NoneType, expected the state"):
         dz.simulate(empty(), 1, compile=False)
+
+
+def test_a_step_is_called_without_an_engine() -> None:
+    """As authors do in a notebook: with random numbers of their own making."""
+    now = Shop().init(dz.rng.Rng(torch.tensor([0, 0]), torch.tensor(0), num=PEOPLE, phase="init"))
+    now = own(now, Time(torch.tensor(0), 1.0, "step"), torch.arange(PEOPLE))
+    after = of_rounds(3)().leave(now, dz.rng.Rng(torch.tensor([0, 0]), torch.tensor(0), num=PEOPLE))
+    assert int(after.here.sum()) <= 16
+    seen = in_order("leave", "bear")(Shop(), now, dz.rng.Rng(torch.tensor([0, 0]), torch.tensor(0), num=PEOPLE))
+    assert int(seen.here.sum()) > 0

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.errors import CapacityError, InputError, ModelError
-from denizen.model import Act, During, History, Stage, alive, births, deaths
+from denizen.model import Act, During, History, Stage, Time, alive, births, deaths, own
 from denizen.relax import MeanField
 
 HUNTERS, HARES, START = 16, 40, 18
@@ -197,6 +197,13 @@ def test_who_lives_is_declared_once_and_is_not_relaxed() -> None:
 
     with pytest.raises(ModelError, match="who is alive is not differentiable"):
         dz.simulate(Hunt(), 1, relax=MeanField(), compile=False)
+
+
+def test_births_of_other_kinds_need_an_engine() -> None:
+    rng = dz.rng.Rng(torch.tensor([0, 0]), torch.tensor(0), num=HUNTERS + HARES)
+    now = own(Hunt().init(rng), Time(torch.tensor(0), 1.0, "step"), torch.arange(HUNTERS + HARES))
+    with pytest.raises(ModelError, match="births: hares have no identities in an environment"):
+        births(now, rng, now.living, "hares")
 
 
 def _mistake(step: Any) -> str:

@@ -128,6 +128,8 @@ def _check(now: Any, rng: Any, parents: Any, axis: str, fields: dict[str, Any]) 
         raise ModelError("births: places are not differentiable; run without relax=, or without births")
     if not hasattr(now, "id"):
         raise ModelError("births: the state has no identities yet; call it within a step, not in init")
+    if axis != "agents" and axis not in getattr(now, "ids", {}):
+        raise ModelError(f"births: {axis} have no identities in an environment; births there are of agents alone")
     for name in fields:
         if name not in now.kinds or now.kinds[name].axes[:1] != (axis,):
             raise ModelError(f"births: {name!r} is not a field over {axis}; {nearest(name, now.kinds)}")

@@ -104,7 +104,8 @@ def _at(now: Any, rng: Rng) -> Rng:
     """The random numbers for a state that earlier stages changed, where some have died and others were born."""
     axes = dict(rng._axes)
     for axis, field in now._living.items():
-        axes[axis] = Known(axes[axis].num, _ids(now, axis), getattr(now, field))
+        alive = getattr(now, field)
+        axes[axis] = Known(alive.shape[0], _ids(now, axis), alive)
     return rng._of(axes)
 
 

@@ -172,7 +172,8 @@ class Rng:
         """The same streams for agents of whom other things are known: some have died or were born within the step."""
         child = self._derive()
         child._axes = axes
-        child._ids = axes["agents"].ids if self._axis == "agents" else self._ids
+        if self._axis in axes:
+            child._ids = axes[self._axis].ids
         return child
 
     def _again(self) -> "Rng":
