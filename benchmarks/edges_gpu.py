@@ -3,7 +3,7 @@
     python benchmarks/edges_gpu.py [--agents N] [--device cpu] [--out RESULT.json]
 
     static      a graph, 2 random in-neighbours for each agent
-    ties        partnerships: 5 % seek a partner in each step, ties last 40 steps on average, so 2 ties an agent
+    ties        partnerships: 5 % seek one in each step, they last 40 steps: nearly 2 an agent, 4 at most
     redrawn     2 random contacts for each agent, drawn anew in each step
     mixing      random mixing of 16 groups
     places      people in 100,000 places, a tenth of whom move in each step
@@ -42,6 +42,7 @@ class Moving(dz.Model):
     """SIR over contacts of one kind; a subclass has the state and says how many infected are met."""
 
     num_agents: int = FEW
+    days: float = 7.0
     infect_rate: Tensor = dz.param(0.05, low=0.0)
 
     def step(self, now: Any, rng: dz.rng.Rng) -> dz.State:
@@ -49,7 +50,7 @@ class Moving(dz.Model):
         infected = now.stage.is_("infected")
         pressure, changed = self.met(now, rng, infected)
         caught = rng.event("catch", self.infect_rate * pressure)
-        healed = rng.bernoulli("heal", 1 / 7, where=infected)
+        healed = rng.bernoulli("heal", 1 / self.days, where=infected)
         return now.replace(stage=now.stage.advance(healed, "infected").advance(caught, "susceptible"), **changed)
 
     def met(self, now: Any, rng: dz.rng.Rng, infected: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -73,7 +74,7 @@ class Partnered(dz.State):
 class Partners(Moving):
     """Partnerships."""
 
-    slots: int = 6
+    slots: int = 4
 
     def init(self, rng: dz.rng.Rng) -> Partnered:
         """A share infected, nobody tied."""

@@ -32,7 +32,12 @@ def test_new_ties(tools: Any, slots: int) -> None:
     who, until = ties(2, 60, slots)
     partner = torch.randint(-30, 60, (2, 60), dtype=torch.int32).clamp(min=-1)
     end = torch.randint(6, 9, (2, 60), dtype=torch.int32)
-    new, after = tools.both(ops.join, who, until, partner, end, tools.step)
+    ids = torch.stack([torch.randperm(60) for _ in range(2)])
+    for named in (tools.empty, ids[:1]):
+        tools.both(ops.join, who, until, partner, end, named, tools.step)
+    new, after = tools.both(ops.join, who, until, partner, end, ids, tools.step)
+    other = partner.long().clamp(min=0)
+    end = torch.where(ids < ids.gather(1, other), end, end.gather(1, other))
     taken = until > 5
     known = (taken & (who == partner[..., None])).any(dim=2)
     joins = (partner >= 0) & ~known & ~taken.all(dim=2)

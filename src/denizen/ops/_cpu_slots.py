@@ -38,11 +38,18 @@ def _sum_real(values, who, until, step, out, start, stop):
 
 
 @_jit
-def _join(partner, end, step, who, until, start, stop):
+def _join(partner, end, ids, step, who, until, start, stop):
+    n = partner.shape[1]
     for i in range(start, stop):
-        other = partner[i]
+        world, place = i // n, i % n
+        other = partner[world, place]
         if other < 0:
             continue
+        mine = place < other
+        if ids.shape[0]:
+            row = ids[min(world, ids.shape[0] - 1)]
+            mine = row[place] < row[other]
+        last = end[world, place] if mine else end[world, other]
         free, slots = who.shape[1], who.shape[1]
         for slot in range(slots - 1, -1, -1):
             if until[i, slot] <= step:
@@ -50,7 +57,7 @@ def _join(partner, end, step, who, until, start, stop):
             elif who[i, slot] == other:
                 other = -1
         if other >= 0 and free < slots:
-            who[i, free], until[i, free] = other, end[i]
+            who[i, free], until[i, free] = other, last
 
 
 def _rows(slots: torch.Tensor) -> np.ndarray:
@@ -76,11 +83,17 @@ def sum_slots(values: torch.Tensor, who: torch.Tensor, until: torch.Tensor, step
 
 
 def join(
-    who: torch.Tensor, until: torch.Tensor, partner: torch.Tensor, end: torch.Tensor, step: torch.Tensor
+    who: torch.Tensor,
+    until: torch.Tensor,
+    partner: torch.Tensor,
+    end: torch.Tensor,
+    ids: torch.Tensor,
+    step: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`_slots.join_slots`."""
     new, after = (slots.clone(memory_format=torch.contiguous_format) for slots in (who, until))
-    other, ends, now = partner.contiguous().numpy().reshape(-1), end.contiguous().numpy().reshape(-1), step.item()
+    named = ids.contiguous().numpy() if ids.numel() else np.empty((0, 0), np.int64)
+    other, ends, now = partner.contiguous().numpy(), end.contiguous().numpy(), step.item()
     rows, over = _rows(new), _rows(after)
-    over_ranges(lambda a, b: _join(other, ends, now, rows, over, a, b), partner.numel(), who.numel())
+    over_ranges(lambda a, b: _join(other, ends, named, now, rows, over, a, b), partner.numel(), who.numel())
     return new, after

@@ -15,7 +15,10 @@ _NARROW = (torch.int8, torch.float32)
 
 def _taken(until: Tensor, step: Tensor) -> Tensor:
     """How many slots are taken: int32 `[W, N]`."""
-    return (until > step).sum(dim=-1, dtype=torch.int32)
+    total = torch.zeros(until.shape[:-1], dtype=torch.int32, device=until.device)
+    for slot in range(until.shape[-1]):  # a compiler makes one pass with others of it, where a sum is a pass of its own
+        total = total + (until[..., slot] > step)
+    return total
 
 
 def _sum_slots(values: Tensor, who: Tensor, until: Tensor, step: Tensor) -> Tensor:
@@ -30,20 +33,23 @@ def _sum_slots(values: Tensor, who: Tensor, until: Tensor, step: Tensor) -> Tens
     return total.to(torch.float32) if real else total
 
 
-def _join(who: Tensor, until: Tensor, partner: Tensor, end: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+def _join(who: Tensor, until: Tensor, partner: Tensor, end: Tensor, ids: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
     """Ties with new partners in the first free slots.
 
     Args:
         who: `[W, N, K]`.
         until: `[W, N, K]`.
         partner: int32 `[W, N]`, -1 for none; one who is tied already is left out, and who has no free slot gets none.
-        end: int32 `[W, N]`: the first step without the new tie.
+        end: int32 `[W, N]`: the first step without the new tie; that of the one with the lower id holds.
+        ids: int64 `[1 or W, N]`, or empty for 0 … N - 1.
         step: int64 0-d.
 
     Returns:
         The new `who` and `until`.
     """
-    slots = who.shape[2]
+    slots, other = who.shape[2], partner.clamp(min=0).to(torch.int64)
+    own = ids.expand(len(who), -1) if ids.numel() else torch.arange(who.shape[1], device=who.device).expand_as(other)
+    end = torch.where(own < (own.gather(1, other) if ids.numel() else other), end, end.gather(1, other))
     free = torch.full_like(partner, slots)
     known = partner < 0
     for slot in range(slots - 1, -1, -1):
@@ -89,21 +95,25 @@ def _(values, who, until, step):
 
 
 @register
-def join_slots(who: Tensor, until: Tensor, partner: Tensor, end: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+def join_slots(
+    who: Tensor, until: Tensor, partner: Tensor, end: Tensor, ids: Tensor, step: Tensor
+) -> tuple[Tensor, Tensor]:
     """New ties in free slots; see `_join`."""
     if variant(who.device) == "numba":
         from denizen.ops import _cpu_slots
 
-        return _cpu_slots.join(who, until, partner, end, step)
-    return _join(who, until, partner, end, step)
+        return _cpu_slots.join(who, until, partner, end, ids, step)
+    return _join(who, until, partner, end, ids, step)
 
 
 @torch.library.register_fake("denizen::join_slots")
-def _(who, until, partner, end, step):
+def _(who, until, partner, end, ids, step):
     return torch.empty_like(who), torch.empty_like(until)
 
 
 def _folded(batch: int, dim: int | None, tensor: Tensor) -> Tensor:
+    if not tensor.numel():  # ids left out
+        return tensor
     rows = tensor.expand(batch, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
     return rows.flatten(0, 1)
 
@@ -135,9 +145,9 @@ def sum_slots(values: Tensor, who: Tensor, until: Tensor, step: Tensor) -> Tenso
     return sum_in_slots(values, who, until, step) if as_op else _sum_slots(values, who, until, step)
 
 
-def join(who: Tensor, until: Tensor, partner: Tensor, end: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+def join(who: Tensor, until: Tensor, partner: Tensor, end: Tensor, ids: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
     """New ties in free slots; see `_join`."""
-    return join_slots(who, until, partner, end, step) if _as_op(who) else _join(who, until, partner, end, step)
+    return (join_slots if _as_op(who) else _join)(who, until, partner, end, ids, step)
 
 
 def _as_op(slots: Tensor) -> bool:

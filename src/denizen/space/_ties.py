@@ -130,20 +130,19 @@ class Ties:
             seat = 2 * seat + (side.detach() != 0)
         seat = torch.where(wanted & ~full, seat, -1).to(torch.int32)
         pools = pools if side is None else 2 * pools
-        found = ops.couples(seat[None], lot._words("lot")[None], lot._id_row(), pools, side is not None)[0]
-        other = found.clamp(min=0).to(torch.int64)
-        ends = self._ends(lot, name, lasts)
-        ids = torch.arange(len(seeks), device=seeks.device) if lot._ids is None else lot._ids
-        ends = torch.where(ids < ids[other], ends, ends[other]).to(self.until.dtype)
-        fields = self.who[None], self.until[None], found[None].to(self.who.dtype), ends[None]
-        who, until = ops.join(*fields, self.step)
+        word = lot._words("lot")
+        found = ops.couples(seat[None], word[None], lot._id_row(), pools, side is not None)
+        ends = self._ends(lot, name, lasts, word).to(self.until.dtype)
+        fields = self.who[None], self.until[None], found.to(self.who.dtype), ends[None]
+        who, until = ops.join(*fields, lot._id_row(), self.step)
         return Ties(who[0], until[0], self.step)
 
-    def _ends(self, lot: Rng, name: str, lasts: Tensor | float) -> Tensor:
-        """First step without a tie that forms now: int64 `[agents]`."""
+    def _ends(self, lot: Rng, name: str, lasts: Tensor | float, word: Tensor) -> Tensor:
+        """First step without a tie that forms now: int64 `[agents]`. Low bits of the lot round, high ones rank."""
         days = lot._per_agent(lasts)
         lot._bad.append((_LASTS.format(name), (~(days >= 0)).any().to(torch.int8)))
-        steps = torch.floor(days.detach() / lot._dt + lot.uniform("part of a step"))
+        part = ((word & 0xFFFF).to(torch.float32) + 0.5) * 2.0**-16
+        steps = torch.floor(days.detach() / lot._dt + part)
         return (self.step + steps.clamp(0, 2.0**30).to(torch.int64)).clamp(max=FOREVER)
 
     def end(self, agents: Tensor) -> "Ties":
