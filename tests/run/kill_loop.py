@@ -14,6 +14,7 @@ import time
 import traceback
 from pathlib import Path
 
+import polars  # noqa: F401
 import safetensors.torch  # noqa: F401  # imported, not used: that would start threads, and forks have only one
 import torch
 import zarr  # noqa: F401
@@ -21,10 +22,11 @@ from played import Played, save_always
 
 import denizen as dz
 from denizen import ops
-from denizen.run import Snapshots, _run, _zarr, load, resume
-from denizen.zoo.sir import SIR
+from denizen.run import EventLog, Snapshots, _run, _zarr, load, resume
+from denizen.zoo.sir import SIR, infections
 
 STEPS, LONGEST = 400, 5
+LOG = EventLog({"caught": infections})
 save_always()  # save after every chunk, so that kills meet saves
 _run.CHUNK, _run.CAPTURED_CHUNK = 3, 17
 _zarr.EACH = 7  # snapshots to a chunk, so that chunks that count are replaced by longer ones
@@ -53,10 +55,10 @@ class Replayed(Played):
 def attempt(folder: Path, captured: bool) -> None:
     if (folder / "manifest.json").exists():
         load(folder)  # whatever the manifest names is there and whole
-        run = resume(folder, model(), 0 if captured else None)
+        run = resume(folder, model(), 0 if captured else None, log=LOG)
     else:
         first = 4 if captured else STEPS
-        run = dz.simulate(model(), first, replicates=2, snapshots=Snapshots(2), compile=False, out=folder)
+        run = dz.simulate(model(), first, replicates=2, snapshots=Snapshots(2), log=LOG, compile=False, out=folder)
     if captured:
         if run.steps == 0:
             run.extend(2)
@@ -74,8 +76,8 @@ def attempt(folder: Path, captured: bool) -> None:
 
 
 def compare(folder: Path) -> None:
-    whole = dz.simulate(model(), STEPS, replicates=2, snapshots=Snapshots(2))
-    saved, resumed = load(folder), resume(folder, model(), 0)
+    whole = dz.simulate(model(), STEPS, replicates=2, snapshots=Snapshots(2), log=LOG)
+    saved, resumed = load(folder), resume(folder, model(), 0, log=LOG)
     for name in whole.series_names:
         assert torch.equal(whole[name], saved[name]), name
         assert torch.equal(whole[name], resumed[name]), name
@@ -83,8 +85,12 @@ def compare(folder: Path) -> None:
     for name, kept in whole.snapshots.items():
         assert torch.equal(kept, saved.snapshots[name]), name
         assert torch.equal(kept, resumed.snapshots[name]), name
-    files = {path.relative_to(folder).as_posix() for path in folder.glob("[mc]*/*")}
-    assert files == {saved.manifest.checkpoint.file, *(part.file for part in saved.manifest.metrics)}
+    for column, values in whole.events("caught").columns.items():
+        assert (values == saved.events("caught")[column]).all(), column
+        assert (values == resumed.events("caught")[column]).all(), column
+    files = {path.relative_to(folder).as_posix() for path in folder.glob("[mce]*/*")}
+    parts = [part.file for event in saved.manifest.events or () for part in event.parts]
+    assert files == {saved.manifest.checkpoint.file, *(part.file for part in saved.manifest.metrics), *parts}
     assert saved.manifest.status == "finished"
 
 
