@@ -188,7 +188,7 @@ class Probes:
     def _flat(self, model: Model | None = None, relax: Any = None) -> Flat:
         model = model or self.model
         acting = tuple(one.timed(self.clock) for one in (*model.interventions, *self.extra))
-        setting = Setting(interventions=acting, relax=relax, start=self.clock.start)
+        setting = Setting(interventions=acting, relax=relax, start=self.clock.start, tries=relax is None)
         self._begun = Flat(bind(model, setting.interventions), setting, self._ids, self._ask(setting))
         return self._begun
 

@@ -84,6 +84,7 @@ class Setting:
         precision: fields that are stored in float16 or bfloat16.
         start: the day of the first step, as an ISO date; None where none was given.
         log: events that get rows: name, and a function of (model, before, happened, rng) that gives columns, or None.
+        tries: whether what only a log asks for is asked for anyway, as `check` does to find what is wrong with it.
     """
 
     dt: float = 1.0
@@ -95,6 +96,7 @@ class Setting:
     precision: Mapping[str, torch.dtype] = dataclasses.field(default_factory=dict)
     start: str | None = None
     log: tuple[tuple[str, Callable[..., Any] | None], ...] = ()
+    tries: bool = False
 
     @property
     def shares(self) -> bool:
@@ -196,7 +198,7 @@ def advance(
     others = values(now).get("ids", {})
     rng = _rng(key, now.time.step, now.id, "step", setting, _known(now, others))
     rng._noted[:] = noted
-    rng._logs = [name for name, _ in setting.log]
+    rng._logs = None if setting.tries else [name for name, _ in setting.log]
     model = model.with_values(answers) if answers else model
     seen, cls = model, type(now)
     if setting.interventions:

@@ -104,7 +104,7 @@ class Rng:
         self._bad: list[tuple[str, Tensor]] = []
         self._recorded: dict[str, Tensor] = {}
         self._axes: dict[str, Known] = {}
-        self._logs: list[str] = []  # names of events that the run writes a row for
+        self._logs: list[str] | None = []  # names of events that the run writes rows for; None asks as for all
         self._details: dict[str, dict[str, Tensor]] = {}  # of those: columns by name
         self._draws = [0]  # 0/1 draws so far in this step
         self._noted = [relax.start(key)] if weighs(relax) else []
@@ -323,7 +323,7 @@ class Rng:
                 f"scope: rng['again'].record(…)"
             )
         self._recorded[full] = happened
-        if full in self._logs:
+        if self._logs is None or full in self._logs:
             self._details[full] = {} if self._ids is None else {"id": self._ids}
             self._describe(full, {**({} if by is None else {"by": by}), **columns})
         return happened
