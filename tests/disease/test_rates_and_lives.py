@@ -71,6 +71,8 @@ def test_missing_groups_and_files_are_told(tmp_path):
         RateTable.from_csv(tmp_path / "missing.csv")
     with pytest.raises(InputError, match="path=3, expected the path of a file"):
         RateTable.from_csv(3)
+    with pytest.raises(InputError, match="groups='old', expected a list of names"):
+        table.of("old")
 
 
 # --- life tables ------------------------------------------------------------------------------------------------------
@@ -110,6 +112,7 @@ def test_tables_from_files(tmp_path):
     [
         (lambda path: LifeTable.from_qx([0.1, 1.2]), "row 1: qx=1.2, expected a number from 0 to 1"),
         (lambda path: LifeTable.from_qx([0.1, 1.0, 0.5]), "row 1 has qx=1, so nobody would reach the next age"),
+        (lambda path: LifeTable.from_qx(None), "qx=None, expected a list of probabilities"),
         (lambda path: LifeTable.from_qx([]), "0 ages, expected 1 to 121"),
         (lambda path: LifeTable.from_qx([0.1, 0.0]), "the hazard of the last age is 0, so nobody would ever die"),
         (lambda path: LifeTable.gompertz(-1, 0.1), "LifeTable.gompertz: a=-1, expected a number above 0"),

@@ -262,6 +262,7 @@ def test_wrong_products_are_refused(make, told):
         ({"interval": -2}, "Campaign: interval=-2, expected a number, at least 0"),
         ({"groups": (1, 2)}, "say which: priority='group'"),
         ({"groups": (1, 1), "priority": "group"}, "expected different codes"),
+        ({"groups": (1, 9), "priority": "group"}, "Campaign: groups=(1, 9), and nobody has the group 9"),
         (
             {"eligible": lambda now: now.well},
             "Campaign: eligible is <lambda>(now), expected a function of (model, now)",

@@ -78,6 +78,9 @@ class Campaign(Intervention):
             codes = [whole("Campaign", "groups", code, 0) for code in self.groups]
             if not codes or len(set(codes)) != len(codes):
                 raise InputError(f"Campaign: groups={self.groups!r}, expected different codes in the order of service")
+            field = getattr(model, self.priority, None) if self.priority in model.field_names else None
+            if isinstance(field, Tensor) and (absent := set(codes) - set(field.unique().tolist())):
+                raise InputError(f"Campaign: groups={self.groups!r}, and nobody has the {self.priority} {min(absent)}")
         if self.interval is not None:
             number("Campaign", "interval", self.interval, 0)
         if vaccine.doses > 1 and (self.interval is None or self.given is None):

@@ -51,6 +51,8 @@ class LifeTable:
         Args:
             qx: from 0 to 1, of ages 0, 1, …; 1 at the last age alone, whose hazard then is 2 a year: a half is lived.
         """
+        if isinstance(qx, str) or not hasattr(qx, "__len__"):
+            raise InputError(f"LifeTable.from_qx: qx={qx!r}, expected a list of probabilities by year of age")
         hazards = [_hazard("LifeTable.from_qx", age, q, 1, age == len(qx) - 1) for age, q in enumerate(qx)]
         return cls(tuple(hazards), "LifeTable.from_qx")
 

@@ -91,6 +91,8 @@ class RateTable:
         Raises:
             DataError: a group that the table lacks.
         """
+        if isinstance(groups, str) or not isinstance(groups, Sequence):
+            raise InputError(f"{self.source}: groups={groups!r}, expected a list of names in the order of their codes")
         missing = [group for group in groups if group not in self.groups]
         if missing:
             raise DataError(
