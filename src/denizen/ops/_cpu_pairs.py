@@ -4,7 +4,8 @@ Pairs that are found near each other are noted by the hundred; then each operati
 them, which the compiler turns into vector instructions. So no function has to be compiled.
 """
 
-from typing import Any
+import functools
+import math
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from denizen.ops._pair_program import ARITY, MOST_POWER
 from denizen.ops._pairs import reach_of
 
 _BATCH = 128  # pairs at once: the values of a function of fifty operations stay in the first-level cache
+_STRETCH = 256  # slots that are looked at together
 _NUMBER = {name: number for number, name in enumerate(ARITY)}
 _CONST, _ABS, _SQRT, _FLOOR, _POW2, _NOT = (_NUMBER[n] for n in ("const", "abs", "sqrt", "floor", "pow2", "not"))
 _ADD, _SUB, _MUL, _DIV = (_NUMBER[n] for n in ("add", "sub", "mul", "div"))
@@ -128,6 +130,33 @@ def _over_zero(a, b):
 
 
 @_jit
+def _hits(ways, place, s, first, num, torus, length, half, limit, hits):
+    """Notes who of `num` agents from slot `first` on is near the one at slot s; offsets and squares are in `ways`."""
+    square = ways[place.shape[0]]
+    for axis in range(place.shape[0]):
+        x, there, way = place[axis, s], place[axis, first : first + num], ways[axis]
+        for k in range(num):
+            way[k] = there[k] - x
+        if torus:
+            whole, part = length[axis], half[axis]
+            for k in range(num):
+                d = way[k]
+                d = d - whole if d > part else d
+                way[k] = d + whole if d < -part else d
+        if axis == 0:
+            for k in range(num):
+                square[k] = way[k] * way[k]
+        else:
+            for k in range(num):
+                square[k] += way[k] * way[k]
+    found = 0
+    for k in range(num):
+        hits[found] = k
+        found += (square[k] <= limit) & (first + k != s)
+    return found
+
+
+@_jit
 def _sum(
     theirs,
     own,
@@ -153,7 +182,6 @@ def _sum(
 ):
     """Receivers at slots first … last - 1 of all worlds: sums of a program, or the nearest neighbour."""
     dims = place.shape[1]
-    square_at = dims
     inputs = dims + 1 + theirs.shape[2] + own.shape[2] + shared.shape[1]
     values = np.empty((inputs + ops.shape[0], _BATCH), np.float32)
     for line in range(ops.shape[0]):
@@ -167,7 +195,8 @@ def _sum(
         if axis < dims - 1:
             around *= 3 if counts[axis] > 1 else 1
     wide = counts[dims - 1]
-    apart, length, half = np.empty(dims, np.float32), np.empty(dims, np.float32), np.empty(dims, np.float32)
+    ways, hits = np.empty((dims + 1, _STRETCH), np.float32), np.empty(_STRETCH + 1, np.int64)
+    length, half = np.empty(dims, np.float32), np.empty(dims, np.float32)
     for axis in range(dims):
         length[axis], half[axis] = size[axis], np.float32(size[axis]) / np.float32(2)
     for w in range(order.shape[0]):
@@ -217,39 +246,30 @@ def _sum(
                         low = 0
                     else:
                         low, high = 0, high - wide
-                    for j in range(start[w, row + low], start[w, row + high + 1]):
-                        square = _0
-                        for axis in range(dims):
-                            d = place[w, axis, j] - place[w, axis, s]
-                            if torus:
-                                if d > half[axis]:
-                                    d -= length[axis]
-                                elif d < -half[axis]:
-                                    d += length[axis]
-                            apart[axis] = d
-                            square = d * d if axis == 0 else square + d * d
-                        if not (square <= limit) or j == s:
-                            continue
-                        if only_best:
-                            if square < closest:
-                                closest = square
-                                best[w, i] = order[w, j]
-                            continue
-                        for axis in range(dims):
-                            values[axis, noted] = apart[axis]
-                        values[square_at, noted] = square
-                        k = square_at + 1
-                        for f in range(theirs.shape[2]):
-                            values[k + f, noted] = theirs[w, order[w, j], f]
-                        k += theirs.shape[2]
-                        for f in range(own.shape[2]):
-                            values[k + f, noted] = own[w, i, f]
-                        receiver[noted] = i
-                        noted += 1
-                        if noted == _BATCH:
-                            _run(ops, args, values, noted)
-                            _add(values, outputs, receiver, noted, out[w])
-                            noted = 0
+                    end = start[w, row + high + 1]
+                    for j in range(start[w, row + low], end, _STRETCH):
+                        found = _hits(ways, place[w], s, j, min(end - j, _STRETCH), torus, length, half, limit, hits)
+                        for h in range(found):
+                            k = hits[h]
+                            if only_best:
+                                if ways[dims, k] < closest:
+                                    closest = ways[dims, k]
+                                    best[w, i] = order[w, j + k]
+                                continue
+                            for axis in range(dims + 1):
+                                values[axis, noted] = ways[axis, k]
+                            if theirs.shape[2]:
+                                told = theirs[w, order[w, j + k]]
+                                for f in range(theirs.shape[2]):
+                                    values[dims + 1 + f, noted] = told[f]
+                            for f in range(own.shape[2]):
+                                values[dims + 1 + theirs.shape[2] + f, noted] = own[w, i, f]
+                            receiver[noted] = i
+                            noted += 1
+                            if noted == _BATCH:
+                                _run(ops, args, values, noted)
+                                _add(values, outputs, receiver, noted, out[w])
+                                noted = 0
         if noted:
             _run(ops, args, values, noted)
             _add(values, outputs, receiver, noted, out[w])
@@ -276,26 +296,33 @@ def bin_agents(
     """`_pairs.bin_agents`."""
     worlds, num, dims = position.shape
     order, cell = (torch.empty(worlds, num, dtype=torch.int32) for _ in range(2))
-    start = torch.empty(worlds, int(np.prod(counts)) + 3, dtype=torch.int32)
+    start = torch.empty(worlds, math.prod(counts) + 3, dtype=torch.int32)
     place = torch.empty(worlds, dims, num)
-    args: list[Any] = [
+    args = (
         position.detach().contiguous().numpy(),
         key.contiguous().numpy() if key.numel() else _NONE_INT,
         key.numel() > 0,
         _NONE_BYTE if present is None else (present != 0).to(torch.int8).contiguous().numpy(),
         present is not None,
-        np.array(size),
-        np.array(counts),
-        *(t.numpy() for t in (order, start, cell, place)),
-    ]
+        *_shape(tuple(size), tuple(counts)),
+        order.numpy(),
+        start.numpy(),
+        cell.numpy(),
+        place.numpy(),
+    )
     over_ranges(lambda a, b: _bin(*args, a, b), worlds, position.numel())
     return order, start, cell, place
 
 
-@torch.no_grad()
-def _over_slots(fields, binned, spec, program, outputs, best):
-    order, start, cell, place = (t.numpy() for t in binned)
-    size, counts, torus, radius = spec
+@functools.lru_cache(maxsize=64)
+def _shape(size: tuple[float, ...], counts: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    return np.array(size), np.array(counts)
+
+
+@functools.lru_cache(maxsize=256)
+def _arrays(text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """A program as (operations, their operands, constants, outputs)."""
+    program = _pair_program.read(text)
     ops = np.array([_NUMBER[name] for name, _ in program.lines], np.int64)
     args, consts = np.zeros((len(ops), 3), np.int64), np.zeros(len(ops), np.float32)
     for line, (name, operands) in enumerate(program.lines):
@@ -303,26 +330,35 @@ def _over_slots(fields, binned, spec, program, outputs, best):
             consts[line] = operands[0]
         else:
             args[line, : len(operands)] = operands
-    out = torch.zeros(*order.shape, len(program.outputs))
-    given: list[Any] = [
-        *(f.detach().to(torch.float32).contiguous().numpy() for f in fields),
+    return ops, args, consts, np.array(program.outputs, np.int64)
+
+
+def _over_slots(fields, binned, spec, program, best):
+    order, start, cell, place = (t.numpy() for t in binned)
+    size, counts, torus, radius = spec
+    ops, args, consts, outputs = _arrays(program)
+    out = torch.zeros(*order.shape, len(outputs))
+    theirs, own, shared = (f.detach().to(torch.float32).contiguous().numpy() for f in fields)
+    given = (
+        theirs,
+        own,
+        shared,
         order,
         start,
         cell,
         place,
-        np.array(size),
-        np.array(counts),
+        *_shape(tuple(size), tuple(counts)),
         torus,
         np.float32(radius),
         reach_of(size[-1], counts[-1], radius),
         ops,
         args,
         consts,
-        np.array(program.outputs, np.int64),
+        outputs,
         out.numpy(),
         best.numpy(),
-        outputs == 0,
-    ]
+        not len(outputs),
+    )
     over_ranges(lambda a, b: _sum(*given, a, b), order.shape[1], 20 * order.size)
     return out
 
@@ -343,10 +379,8 @@ def sum_pairs(
     program: str,
 ) -> torch.Tensor:
     """`_pairs.sum_pairs`."""
-    made = _pair_program.read(program)
-    none = torch.empty(1, 1, dtype=torch.int64)
     spec = (size, counts, torus, radius)
-    out = _over_slots((theirs, own, shared), binned, spec, made, len(made.outputs), none)
+    out = _over_slots((theirs, own, shared), binned, spec, program, torch.empty(1, 1, dtype=torch.int64))
     bad = _bad(binned[1], out.shape[1])
     return out.masked_fill_(bad[:, None, None], torch.nan) if bool(bad.any()) else out
 
@@ -358,6 +392,6 @@ def nearest_agent(
     worlds, num = binned[0].shape
     best = torch.empty(worlds, num, dtype=torch.int64)
     empty = torch.empty(worlds, num, 0)
-    program = _pair_program.Program(len(size), 0, 0, 0, (), ())
-    _over_slots((empty, empty, empty[:, 0]), binned, (size, counts, torus, radius), program, 0, best)
+    nothing = _pair_program.Program(len(size), 0, 0, 0, (), ()).text
+    _over_slots((empty, empty, empty[:, 0]), binned, (size, counts, torus, radius), nothing, best)
     return best.masked_fill_(_bad(binned[1], num)[:, None], -2)
