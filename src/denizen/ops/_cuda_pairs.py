@@ -21,6 +21,7 @@ from denizen.ops._pair_program import MOST_POWER, Program
 from denizen.ops._pairs import reach_of
 
 _BLOCK = 256  # agents of a program that sorts
+_BITS, _AT_ONCE = 28, 4  # agents of a row that are marked in one word, and loaded at once
 _LANES, _WARPS = 64, 1  # agents of a program that sums: two for each lane of one warp
 
 
@@ -143,6 +144,16 @@ def _gather_kernel(values, order, out, n, NUM: tl.constexpr, BLOCK: tl.constexpr
         tl.store(out + (world * NUM + k) * n + s, x, mask=live)
 
 
+def _added_up(number: torch.Tensor) -> torch.Tensor:
+    """Sums from the start of each row, int32 `[W, C]`: one scan over all rows, since a row of its own is one block's."""
+    if len(number) == 1:
+        return torch.cumsum(number, dim=1, dtype=torch.int32)
+    total = torch.cumsum(number.view(-1), dim=0, dtype=torch.int32).view(number.shape)
+    before = total[:-1, -1:].clone()
+    total[1:] -= before  # also where the sum over all rows has wrapped around
+    return total
+
+
 def bin_agents(
     position: torch.Tensor,
     key: torch.Tensor,
@@ -183,7 +194,7 @@ def bin_agents(
         HAS_PRESENT=there is not None,
         BLOCK=_BLOCK,
     )
-    start = torch.cumsum(start, dim=1, dtype=torch.int32)
+    start = _added_up(start)
     _fill_kernel[grid](cell, rank, start, filled, num, cells, BLOCK=_BLOCK)
     _settle_kernel[grid](
         position,
@@ -315,32 +326,54 @@ def _written(program: Program, counts: tuple[int, ...], reach: int, torus: bool,
         ]
     else:
         text.append("        most = tl.max(num)")
-    text.append("        for k in range(0, most):")
-    body = []
-    if around:
-        body += ["near = k < num", "j = tl.where(near, begin, again) + k", "hit = k < num + more"]
-        body.append(f"f{last} = tl.where(near, one, two)")
-    else:
-        body += ["j = begin + k", "hit = k < num"]
-    for axis in range(dims):
-        body.append(f"o{axis} = tl.load(ring + {axis} * n + j, mask=hit, other=0.0) - x{axis}")
-        if torus and many[axis]:
-            body.append(f"o{axis} = o{axis} + f{axis}")
-        elif torus:
-            body.append(f"o{axis} = tl.where(o{axis} > h{axis}, o{axis} - L{axis}, o{axis})")
-            body.append(f"o{axis} = tl.where(o{axis} < -h{axis}, o{axis} + L{axis}, o{axis})")
-    body.append("q = " + " + ".join(f"o{axis} * o{axis}" for axis in range(dims)))
-    body.append("hit = hit & (q <= limit) & (j != s)")
+
+    def looked_at(k: str, suffix: str = "") -> tuple[list[str], list[str]]:
+        """(loads, the rest) that give offset, square and `hit` of the k-th agent of a row."""
+        where = [f"j{suffix} = tl.where({k} < num, begin, again) + {k}" if around else f"j{suffix} = begin + {k}"]
+        where.append(f"hit{suffix} = {k} < num" + (" + more" if around else ""))
+        for axis in range(dims):
+            where.append(f"o{axis}{suffix} = tl.load(ring + {axis} * n + j{suffix}, mask=hit{suffix}, other=0.0)")
+        rest = [f"f{last} = tl.where({k} < num, one, two)"] if around else []
+        for axis in range(dims):
+            way = f"o{axis}{suffix}"
+            rest.append(f"{way} = {way} - x{axis}")
+            if torus and many[axis]:
+                rest.append(f"{way} = {way} + f{axis}")
+            elif torus:
+                rest.append(f"{way} = tl.where({way} > h{axis}, {way} - L{axis}, {way})")
+                rest.append(f"{way} = tl.where({way} < -h{axis}, {way} + L{axis}, {way})")
+        rest.append(f"q{suffix} = " + " + ".join(f"o{axis}{suffix} * o{axis}{suffix}" for axis in range(dims)))
+        return where, rest
+
+    # First, who is near: a bit for each of some agents, several at once, for loads to wait together.
+    text.append(f"        for base in range(0, most, {_BITS}):")
+    text += ["            marks = tl.zeros((LANES,), tl.int32)", "            count = tl.zeros((LANES,), tl.int32)"]
+    text.append(f"            for k in range(0, tl.minimum(most - base, {_BITS}), {_AT_ONCE}):")
+    pieces = [looked_at(f"(base + k + {u})", f"_{u}") for u in range(_AT_ONCE)]
+    text += ["                " + line for where, _ in pieces for line in where]
+    for u, (_, rest) in enumerate(pieces):
+        hit = f"hit_{u} & (q_{u} <= limit) & (j_{u} != s)"
+        marked = [f"hit_{u} = ({hit}).to(tl.int32)", f"marks = marks | (hit_{u} << (k + {u}))", f"count += hit_{u}"]
+        text += ["                " + line for line in [*rest, *marked]]
+    # Then the function, for those alone.
+    text.append("            for _ in range(tl.max(count)):")
+    where, rest = looked_at("at")
+    lowest = ["low = marks & (0 - marks)", "at = base - 127 + (low.to(tl.float32).to(tl.int32, bitcast=True) >> 23)"]
+    where[1] = "hit = marks != 0"
+    body = [*lowest, *where, *rest, "marks = marks ^ low", "q = tl.where(hit, q, 1.0)"]  # 0 takes a root the long way
     if nearest:
         body += ["best = tl.where(hit & (q < closest), j, best)", "closest = tl.where(hit & (q < closest), q, closest)"]
-    for k in range(program.theirs):
-        body.append(f"t{k} = tl.load(theirs + (world * {program.theirs} + {k}) * n + j, mask=hit, other=0.0)")
+    loads = [
+        f"t{k} = tl.load(theirs + (world * {program.theirs} + {k}) * n + j, mask=hit, other=0.0)"
+        for k in range(program.theirs)
+    ]
+    body[len(lowest) + len(where) : len(lowest) + len(where)] = loads
     for k, (name, args) in enumerate(program.lines):
         if name != "const":
             body.append(f"v{k} = {_OPS[name].format(*[names[arg] for arg in args])}")
     for k, place in enumerate(program.outputs):
         body.append(f"a{k} = tl.where(hit, a{k} + {names[place]}, a{k})")
-    text += ["            " + line for line in body]
+    text += ["                " + line for line in body]
     text.append("    bad = tl.load(first + cells + 2) != n")
     if nearest:
         text += [

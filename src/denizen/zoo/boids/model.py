@@ -53,7 +53,7 @@ class Boids(dz.Model):
     @dz.series
     def order(self, now: Birds) -> Tensor:
         """Length of the mean heading: 1 where all fly one way, about 0.89 / sqrt(birds) where nobody does."""
-        return torch.linalg.vector_norm(now.heading.mean(dim=0))
+        return torch.linalg.vector_norm(torch.stack([axis.mean() for axis in now.heading.unbind(dim=1)]))
 
 
 def unit(vector: Tensor) -> Tensor:
