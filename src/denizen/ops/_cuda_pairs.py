@@ -3,7 +3,8 @@
 Agents are sorted by counting: each takes a number within its cell, in any order; cells are added up; within a cell an
 agent's slot is the number of smaller ids. Then one lane goes through the rows of cells around its agent, one neighbour
 after another in canonical order. Lanes beside each other have neighbouring agents, so what they read is in the first
-cache. The kernel of a function is written as Triton, from its program.
+cache. A lane marks who is near before it computes anything for them: most that it looks at are not, and all lanes of a
+warp would wait for one that is. The kernel of a function is written as Triton, from its program.
 """
 
 import functools
@@ -145,7 +146,7 @@ def _gather_kernel(values, order, out, n, NUM: tl.constexpr, BLOCK: tl.constexpr
 
 
 def _added_up(number: torch.Tensor) -> torch.Tensor:
-    """Sums from the start of each row, int32 `[W, C]`: one scan over all rows, since a row of its own is one block's."""
+    """Sums from the start of each row, int32 `[W, C]`: one scan over all of them, since a row is one block's."""
     if len(number) == 1:
         return torch.cumsum(number, dim=1, dtype=torch.int32)
     total = torch.cumsum(number.view(-1), dim=0, dtype=torch.int32).view(number.shape)
