@@ -4,9 +4,10 @@
     python benchmarks/grid_cpu.py [--rounds 3] [--out RESULT.json]
 
 The two sizes of JuliaDynamics' ABMFrameworksComparison, 20 steps after the first. Checked before it is told: after them
-as much of the neighbourhoods is of one's own group as with Mesa, within 0.03. Contestants take turns, each in a process
-and environment of its own; times are CPU time of the process, for one world, without set-up and compilation. `16
-worlds` is what one of 16 replicates costs that run at once.
+as much of the neighbourhoods is of one's own group as with Mesa, within 0.06: where all move at once towns part a bit
+more than where one agent moves after another. Contestants take turns, each in a process and environment of its own;
+times are CPU time of the process, for one world, without set-up and compilation. `16 worlds` is what one of 16
+replicates costs that run at once.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import _report as report
 from _worker import Worker
 
 ROOT = Path(__file__).resolve().parent.parent
-STEPS, TOLERANCE = 20, 0.03
+STEPS, TOLERANCE = 20, 0.06
 SIZES = {
     "small": {"rows": 40, "columns": 40, "num_agents": 1_000, "radius": 1, "need": 3},
     "large": {"rows": 100, "columns": 100, "num_agents": 8_000, "radius": 2, "need": 8},

@@ -189,10 +189,10 @@ def test_the_order_of_agents_changes_nothing():
 
 
 def test_equal_priorities_are_broken_by_identity():
-    goal, room, word = torch.full((4,), 8), torch.ones(11, dtype=torch.int32), torch.zeros(4, dtype=torch.int64)
+    goal, room, word = torch.full((4,), 8), torch.ones(9, dtype=torch.int32), torch.zeros(4, dtype=torch.int64)
     for chosen in (first_of_each, lowest_of_each):
-        assert chosen(goal, room, word, torch.tensor([[7, 3, 9, 5]])).tolist() == [False, True, False, False]
-        assert chosen(goal, room, word, torch.empty(0)).tolist() == [True, False, False, False]
+        found = [chosen(goal, goal == 8, room, word, ids) for ids in (torch.tensor([[7, 3, 9, 5]]), torch.empty(0))]
+        assert [one.tolist() for one in found] == [[False, True, False, False], [True, False, False, False]]
 
 
 def test_a_queue_moves_up_from_its_head_and_full_cells_are_not_exchanged():

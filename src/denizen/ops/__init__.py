@@ -9,7 +9,8 @@ from denizen.ops._appending import MOST_COLUMNS as MOST_COLUMNS
 from denizen.ops._appending import Race as Race
 from denizen.ops._appending import append_events as append_events
 from denizen.ops._attribution import attribute as attribute
-from denizen.ops._cell_moves import cell_bins as cell_bins
+from denizen.ops._cell_moves import aside as aside
+from denizen.ops._cell_moves import counted as counted
 from denizen.ops._cell_moves import fill_cells as fill_cells
 from denizen.ops._cell_moves import settle_cells as settle_cells
 from denizen.ops._codes import grow as grow

@@ -56,20 +56,20 @@ def settle_cells(
             cell[None], target[None], mask, capacity[None], num_cells, rounds, ids, key, step, stream
         )
         return out[0], bad[0]
-    here, goal = cell_bins(cell, alive, num_cells), cell_bins(target, alive, num_cells)
-    held = _count(here, num_cells)
-    beyond = ((goal == num_cells) & (target >= 0)).any()
-    bad = torch.stack([held[num_cells] > 0, (held[:num_cells] > capacity).any(), beyond]).to(torch.int8)
-    goal = torch.where((goal < num_cells) & (here < num_cells) & (goal != here), goal, num_cells)
-    room = _only_cells((capacity - held[:num_cells]).clamp(min=0).to(torch.int32), held)
+    there, outside = counted(cell, alive, num_cells)
+    held = _count(cell, there, num_cells)
+    beyond = target >= num_cells if alive is None else (target >= num_cells) & (alive != 0)
+    bad = torch.stack([outside.any(), (held > capacity).any(), beyond.any()]).to(torch.int8)
+    wants = there & (target >= 0) & (target < num_cells) & (target != cell)
+    here, goal = aside(cell, there, num_cells), aside(target, wants, num_cells)
+    room = (capacity - held).clamp(min=0).to(torch.int32)
     priority = draw_words(ids, cell.shape[0], key, step, stream)[0] >> 1
     for _ in range(rounds):
-        won = (first_of_each if one_each else lowest_of_each)(goal, room, priority, ids)
+        won = (first_of_each if one_each else lowest_of_each)(goal, wants, room, priority, ids)
         left = won.to(torch.int32)
         room = room.scatter_add(0, here, left).scatter_add(0, goal, -left)
-        room = _only_cells(room[:num_cells], held)
-        here, goal = torch.where(won, goal, here), torch.where(won, num_cells, goal)
-    return torch.where(here < num_cells, here, cell), bad
+        here, wants = torch.where(won, goal, here), wants & ~won
+    return torch.where(there, here, cell), bad
 
 
 def fill_cells(
@@ -108,12 +108,12 @@ def fill_cells(
         out, bad = fill_rows(cell[None], *masks, begins, num_cells, capacity, ids, key, step, turn, place)
         return out[0], bad[0]
     agents, places = cell.shape[0], num_cells * capacity
-    here = torch.full_like(cell, num_cells) if begins else cell_bins(cell, alive, num_cells)
-    held = torch.zeros_like(_count(here, num_cells)) if begins else _count(here, num_cells)
-    bad = torch.stack([held[num_cells] > 0, (held[:num_cells] > capacity).any()]).to(torch.int8)
-    moves = torch.ones_like(here, dtype=torch.bool) if begins else here < num_cells
-    for mask in (alive, who):
-        moves = moves if mask is None else moves & (mask != 0)
+    there, outside = counted(cell, alive, num_cells)
+    if begins:
+        there, outside = torch.ones_like(there) if alive is None else alive != 0, torch.zeros_like(outside)
+    held = _count(cell, torch.zeros_like(there) if begins else there, num_cells)
+    bad = torch.stack([outside.any(), (held > capacity).any()]).to(torch.int8)
+    moves = there if who is None else there & (who != 0)
     most = places if begins or alive is not None else places - agents  # all others are taken
     if most <= 0:
         return cell, bad
@@ -127,24 +127,33 @@ def fill_cells(
     return after[:agents], bad
 
 
-def cell_bins(cell: Tensor, alive: Tensor | None, num_cells: int) -> Tensor:
-    """The bin of each agent, int64 `[N]`: its cell, `num_cells` outside, `num_cells + 1` who does not count."""
-    inside = torch.where((cell >= 0) & (cell < num_cells), cell, num_cells)
-    return inside if alive is None else torch.where(alive != 0, inside, num_cells + 1)
+def counted(cell: Tensor, alive: Tensor | None, num_cells: int) -> tuple[Tensor, Tensor]:
+    """Bool `[N]`: who is in a cell and counts, and who counts and is in none."""
+    inside = (cell >= 0) & (cell < num_cells)
+    return (inside, ~inside) if alive is None else (inside & (alive != 0), ~inside & (alive != 0))
 
 
-def first_of_each(goal: Tensor, room: Tensor, priority: Tensor, ids: Tensor) -> Tensor:
+def aside(cell: Tensor, counts: Tensor, num_cells: int) -> Tensor:
+    """The cell of those who count; of the others one each, which does not matter, as they add nothing.
+
+    Were it the same for all of them, a GPU would make them queue for it: atomic additions of nothing took three times
+    as long as all others.
+    """
+    return torch.where(counts, cell, torch.arange(cell.shape[0], device=cell.device) % num_cells)
+
+
+def first_of_each(goal: Tensor, wants: Tensor, room: Tensor, priority: Tensor, ids: Tensor) -> Tensor:
     """Who gets the one place of each cell: the lowest priority, of equal ones the lowest id. Bool `[N]`.
 
     Args:
-        goal: int64 `[N]`, the bin that each wants.
-        room: int32 `[bins]`.
+        goal: int64 `[N]`, a cell for each.
+        wants: bool `[N]`: who wants it.
+        room: int32 `[cells]`.
         priority: int64 `[N]`, below 2**31.
         ids: int64 `[1, N]`, or empty.
     """
-    tries, custom = room.gather(0, goal) > 0, ids.numel() > 0
+    won, custom = wants & (room.gather(0, goal) > 0), ids.numel() > 0
     number = 0 if custom else torch.arange(goal.shape[0], device=goal.device)
-    won = tries
     for code in [(priority << WORD) | number, *([ids[0]] if custom else [])]:
         code = torch.where(won, code, _LAST)
         best = torch.full(room.shape, _LAST, device=goal.device).scatter_reduce(0, goal, code, "amin")
@@ -152,25 +161,22 @@ def first_of_each(goal: Tensor, room: Tensor, priority: Tensor, ids: Tensor) -> 
     return won
 
 
-def lowest_of_each(goal: Tensor, room: Tensor, priority: Tensor, ids: Tensor) -> Tensor:
+def lowest_of_each(goal: Tensor, wants: Tensor, room: Tensor, priority: Tensor, ids: Tensor) -> Tensor:
     """Who gets the places of each cell: as many of the lowest priorities as it has room for; else `first_of_each`."""
     by_id = torch.argsort(ids[0], stable=True) if ids.numel() else None
-    code = (goal << WORD) | priority
+    code = (torch.where(wants, goal, room.shape[0]) << WORD) | priority
     code, order = torch.sort(code if by_id is None else code[by_id], stable=True)
     order = order if by_id is None else by_id[order]
     wanted = code >> WORD
     rank = torch.arange(goal.shape[0], device=goal.device) - torch.searchsorted(code, wanted << WORD)
-    return torch.zeros_like(goal, dtype=torch.bool).scatter(0, order, rank < room.gather(0, wanted))
+    enters = (wanted < room.shape[0]) & (rank < room.gather(0, wanted.clamp(max=room.shape[0] - 1)))
+    return torch.zeros_like(wants).scatter(0, order, enters)
 
 
-def _count(here: Tensor, num_cells: int) -> Tensor:
-    zeros = torch.zeros(num_cells + 2, dtype=torch.int32, device=here.device)
-    return zeros.scatter_add(0, here, torch.ones_like(here, dtype=torch.int32))
-
-
-def _only_cells(room: Tensor, held: Tensor) -> Tensor:
-    """Room by bin, none in those that are no cells: int32 `[cells + 2]`."""
-    return torch.cat([room, torch.zeros_like(held[-2:])])
+def _count(cell: Tensor, counts: Tensor, num_cells: int) -> Tensor:
+    """Those who count by cell: int32 `[cells]`."""
+    zeros = torch.zeros(num_cells, dtype=torch.int32, device=cell.device)
+    return zeros.scatter_add(0, aside(cell, counts, num_cells), counts.to(torch.int32))
 
 
 def _shuffled_places(

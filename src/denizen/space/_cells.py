@@ -32,9 +32,8 @@ class AgentsInCells(Lattice):
         Returns:
             int32 `[cells]`; all of it -1 where an agent that counts is outside the grid.
         """
-        here = self._bins("occupants", cell, alive)
-        ones = torch.ones_like(here, dtype=torch.int32)
-        return self._unless_outside(here, self._added(here, ones), -1)
+        place, counts, outside = self._counted("occupants", cell, alive)
+        return torch.where(outside, -1, self._added(place, counts.to(torch.int32)))
 
     def per_cell(
         self, cell: Tensor, values: Tensor, alive: Tensor | None = None, *, max: float | None = None
@@ -52,10 +51,10 @@ class AgentsInCells(Lattice):
             `[cells]`: int64, or float32 for real numbers; all of it -2**31, or NaN, where an agent that
             counts is outside the grid.
         """
-        here = self._bins("per_cell", cell, alive)
+        place, counts, outside = self._counted("per_cell", cell, alive)
         self._same("per_cell", "values", values, cell)
         if not values.is_floating_point():
-            return self._unless_outside(here, self._added(here, values.to(torch.int64)), -(2**31))
+            return torch.where(outside, -(2**31), self._added(place, values.to(torch.int64) * counts))
         if max is None:
             raise ModelError(
                 "Grid.per_cell: values are real numbers, expected a bound: per_cell(…, max=largest value), so that the "
@@ -63,10 +62,10 @@ class AgentsInCells(Lattice):
             )
         bits = _FRACTION_BITS - (cell.numel() + 1).bit_length()
         unit = number("Grid.per_cell", "max", max, above=0) * 2.0**-bits
-        wrong = ((here < self.num_cells) & ~(values.abs() <= max)).any()
-        fixed = torch.where(values.abs() <= max, (values.to(torch.float64) / unit).round(), 0).to(torch.int64)
-        total = (self._added(here, fixed).to(torch.float64) * unit).to(torch.float32)
-        return torch.where(wrong, torch.nan, self._unless_outside(here, total, torch.nan))
+        bounded = values.abs() <= max
+        fixed = torch.where(counts & bounded, (values.to(torch.float64) / unit).round(), 0).to(torch.int64)
+        total = (self._added(place, fixed).to(torch.float64) * unit).to(torch.float32)
+        return torch.where(outside | (counts & ~bounded).any(), torch.nan, total)
 
     def at(self, field: Tensor, cell: Tensor, outside: float = 0) -> Tensor:
         """The value of a field at cells: dtype of the field, shape of `cell`.
@@ -93,8 +92,8 @@ class AgentsInCells(Lattice):
 
     # --- plumbing -----------------------------------------------------------------------------------------------------
 
-    def _bins(self, method: str, cell: Tensor, alive: Tensor | None) -> Tensor:
-        """The bin of each agent, int64 `[agents]`: its cell, `cells` outside, `cells + 1` who does not count."""
+    def _counted(self, method: str, cell: Tensor, alive: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """A cell for each agent, int64 `[agents]`; who is in it and counts, bool; whether one who counts is in none."""
         place = self._whole(method, cell)
         if place.dim() != 1:
             raise ModelError(
@@ -103,16 +102,13 @@ class AgentsInCells(Lattice):
             )
         if alive is not None:
             self._same(method, "alive", alive, cell)
-        return ops.cell_bins(place, alive, self.num_cells)
+        counts, outside = ops.counted(place, alive, self.num_cells)
+        return ops.aside(place, counts, self.num_cells), counts, outside.any()
 
-    def _added(self, bins: Tensor, values: Tensor) -> Tensor:
-        """Sums of values by bin: `[cells + 2]`."""
-        zeros = torch.zeros(self.num_cells + 2, dtype=values.dtype, device=values.device)
-        return zeros.scatter_add(0, bins, values)
-
-    def _unless_outside(self, bins: Tensor, total: Tensor, poison: float) -> Tensor:
-        """Sums of the cells; a poison in all of them where an agent that counts is in none."""
-        return torch.where((bins == self.num_cells).any(), poison, total[: self.num_cells])
+    def _added(self, place: Tensor, values: Tensor) -> Tensor:
+        """Sums of values by cell: `[cells]`."""
+        zeros = torch.zeros(self.num_cells, dtype=values.dtype, device=values.device)
+        return zeros.scatter_add(0, place, values)
 
     def _whole(self, method: str, cell: Tensor) -> Tensor:
         """Numbers of cells as int64; counts are float32 in a relaxed run."""
