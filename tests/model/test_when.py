@@ -464,3 +464,59 @@ def test_a_combination_has_room_for_seven_triggers() -> None:
     assert on(when, 5) == [k >= 3 for k in range(5)]
     with pytest.raises(InputError, match="has 8 triggers, expected at most 7"):
         on(when | Trigger(RISING), 5)
+
+
+class Exposed(dz.State):
+    got: dz.model.History = dz.history("agents")
+
+
+class Timed(dz.Model):
+    """Ages, tables, weeks and layers in days, at any length of a step."""
+
+    time_unit = "day"
+    contacts: dz.space.Layers
+    rate: Tensor = dz.param("2.1/contact/week", low=0.0, unit="1/contact/day")
+
+    def init(self, rng: dz.rng.Rng) -> Exposed:
+        return Exposed(got=dz.model.History.start(rng.bernoulli("seed", 0.1).int(), length=6, dt=rng.dt))
+
+    def step(self, now: Exposed, rng: dz.rng.Rng) -> Exposed:
+        table = torch.tensor([0.0, 0.5, 1.0, 1.0, 0.5], device=now.time.step.device)
+        shed = now.got.weigh(dz.model.by_step(table, now.time.dt)) * now.got.within(1, 5, now.time.dt)
+        summer = now.time.whole(7) >= 1
+        pressure = self.contacts.sum(shed, max=1.0, needed=now.got.never())
+        caught = rng.event("catch", torch.where(summer, 0.5, 1.0) * self.rate * pressure)
+        rng.record("caught", now.got.never() * caught)
+        return now.replace(got=now.got.record(caught))
+
+    @dz.series
+    def cases(self, events: dz.rng.Events) -> Tensor:
+        return events["caught"].sum()
+
+
+def test_time_keeps_what_every_run_promises(tmp_path: Path) -> None:
+    num, steps = 80, 40
+    graph = dz.Graph.from_edges(torch.arange(num), (torch.arange(num) * 7 + 3) % num, num, directed=False)
+    layers = dz.space.Layers({"home": graph, "school": graph})
+    late = Trigger(lambda now: now.got.never().sum() < 60)
+    options: dict[str, Any] = {
+        "dt": 0.25,
+        "start": START,
+        "interventions": [
+            Course(target="contacts.school", values=[2.0, 0.0, 1.0], dates=["2020-03-01", "2020-03-04", "2020-03-06"]),
+            Scale(target="rate", factor=0.2, when=(Every(3, 1, 1) | Weekly("sat", "sun")) & ~late, name="often"),
+        ],
+    }
+    whole = dz.simulate(Timed(layers), steps, replicates=3, **options)
+    assert whole["cases"].sum() > 30
+    alone = dz.simulate(Timed(layers), steps, worlds=[2], **options)
+    assert torch.equal(alone["cases"][0], whole["cases"][2])
+    dz.simulate(Timed(layers), 17, replicates=3, out=tmp_path / "run", **options)
+    went_on = dz.run.resume(tmp_path / "run", Timed(layers), steps - 17, interventions=options["interventions"])
+    assert torch.equal(went_on["cases"], whole["cases"])
+    order = torch.randperm(num, generator=torch.Generator().manual_seed(0))
+    other = dz.simulate(Timed(layers.renumber(order)), steps, replicates=3, ids=order, **options)
+    assert torch.equal(other["cases"], whole["cases"])
+    given: dict[str, Any] = {"start": START, "interventions": options["interventions"], "gradient": False}
+    report = dz.check(Timed(layers), steps=4, dt=0.5, until=6.0, **given)  # vmap, one graph, no host read, other steps
+    assert report.ok, report

@@ -203,8 +203,8 @@ class Course(Intervention):
                 f"Course: {name} has {len(given)} entries, expected {len(self.values)}, one for each value"
             )
         for one, next_ in zip(given, [*given[1:], given[-1]], strict=True):
-            During(**{name: (one, next_)}).check()  # in order
-        return [During(**{name: one}) for one in given]
+            _from(name, (one, next_)).check()  # in order
+        return [_from(name, one) for one in given]
 
     def timed(self, clock: Clock) -> Self:
         made, starts = super().timed(clock), self._starts()
@@ -349,6 +349,11 @@ class Ask(Intervention):
 
     def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:
         return model, now  # the engine binds the answers before it calls
+
+
+def _from(name: str, time: Any) -> During:
+    """During ``days=`` or ``dates=``."""
+    return During(days=time) if name == "days" else During(dates=time)
 
 
 def _steps_of(caller: str, days: float, clock: Clock) -> Fraction:

@@ -92,8 +92,8 @@ class SweepFolder(StateFolder):
         """Refuse what the sweep was not begun with."""
         held = self.manifest
         found = _model_differences(held["model"], facts["model"])
-        held = {"start": None, **held}  # which older sweeps had not
-        found += [f"{n} is {facts[n]} here and was {held[n]}" for n in GIVEN if held[n] != facts[n]]
+        before: dict[str, Any] = {"start": None, **held}  # which older sweeps had not
+        found += [f"{n} is {facts[n]} here and was {before[n]}" for n in GIVEN if before[n] != facts[n]]
         if not found and (
             held["columns"] != facts["columns"] or not torch.equal(self.load("points")["values"], values)
         ):
