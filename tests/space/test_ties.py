@@ -218,6 +218,38 @@ def test_the_dead_leave_and_children_start_alone():
     assert run.state.id.max() > 2**60  # some were born
 
 
+class Blame(dz.State):
+    by: Tensor = dz.count("agents")
+
+
+class Blamed(dz.Model):
+    """Everybody is tied to agents 0, 1 and 2, who send 1, 3 and nothing, over ties of weight 2, 1 and 1."""
+
+    num_agents: int = 3000
+
+    def init(self, rng) -> Blame:
+        return Blame(by=torch.zeros(self.num_agents, dtype=torch.int32))
+
+    def step(self, now: Blame, rng) -> Blame:
+        who = torch.tensor([[0, 1, 2, 1]], dtype=torch.int32).expand(self.num_agents, -1)
+        until = torch.tensor([[9, 9, 9, 0]], dtype=torch.int32).expand(self.num_agents, -1)
+        place = torch.arange(self.num_agents)
+        values = torch.where(place == 1, 3.0, (place == 0).float())
+        weight = torch.tensor([[2.0, 1.0, 1.0, 1.0]]).expand(self.num_agents, -1)
+        cause = Ties(who, until, now.time.step).attribute(rng, "by", place < 2000, values, weight=weight)
+        return now.replace(by=cause.source + 1)
+
+
+def test_who_caused_it():
+    by = dz.simulate(Blamed(), 1, seed=1, compile=False).state.by[0]
+    assert (by[2000:] == 0).all()
+    counts = by[:2000].bincount(minlength=4)
+    assert counts[0] == counts[3] == 0
+    assert abs(int(counts[1]) - 800) < 4 * math.sqrt(2000 * 0.4 * 0.6)  # 2 of 5
+    with pytest.raises(ModelError, match="relaxed run"):
+        dz.simulate(Blamed(), 1, relax=dz.relax.StraightThrough(), compile=False)
+
+
 class Meeting(dz.Model):
     """SIR over contacts drawn anew in each step; a step of contact infects with probability b."""
 

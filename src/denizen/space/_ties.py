@@ -14,6 +14,7 @@ from denizen import _tree, ops
 from denizen._arguments import whole
 from denizen.errors import ModelError
 from denizen.rng import Rng
+from denizen.space._origin import Origin
 
 FOREVER = 2**31 - 1
 _MOST_POOLS = 2**30
@@ -194,6 +195,39 @@ class Ties:
         degree = self.degree()
         total = self.sum(values, where=where).to(torch.float32)
         return torch.where(degree > 0, total / degree.clamp(min=1), 0.0)
+
+    def attribute(
+        self, rng: Rng, name: str, happened: Tensor, values: Tensor, *, weight: Tensor | None = None
+    ) -> Origin:
+        """Who caused what happened: one partner each, with probability in proportion to value times weight.
+
+        As `Graph.attribute`. Over two sorts of ties at once: ``Ties(torch.cat([a.who, b.who], dim=1), …)``.
+
+        Args:
+            rng: of the step.
+            name: stream.
+            happened: mask `[agents]` of those to whom it happened.
+            values: `[agents]`, what was summed to make the hazard; agents at 0, below it or at NaN cause nothing.
+            weight: `[agents, slots]`, as `sum` was given it.
+
+        Raises:
+            ModelError: in a relaxed run, in which nothing happens to anybody but in shares.
+        """
+        self._check("attribute", happened=happened, values=values)
+        ids, key, step, stream = rng._own_draws("Ties.attribute", name)
+        sent = torch.where(values > 0, values, torch.zeros_like(values)).to(torch.float64)[self._who().long()]
+        sent = torch.where(self.active, sent, 0.0) if weight is None else torch.where(self.active, sent * weight, 0.0)
+        reach = torch.zeros_like(sent[:, 0])
+        upto = []  # not cumsum, which adds in any order on a GPU
+        for slot in range(sent.shape[1]):
+            reach = reach + sent[:, slot]
+            upto.append(reach)
+        aim = (ops.draw_words(ids, len(reach), key[None], step, stream)[0].to(torch.float64) + 0.5) * 2.0**-32 * reach
+        source = torch.full_like(happened, -1, dtype=torch.int32)
+        for slot in range(sent.shape[1] - 1, -1, -1):
+            source = torch.where(upto[slot] > aim, self._who()[:, slot], source)
+        source = torch.where((happened != 0) & (reach > 0), source, -1)
+        return Origin(source, torch.where(source < 0, -1, 0).to(torch.int8))
 
     def _who(self) -> Tensor:
         return self.who.detach().to(torch.int32)  # a relaxed run holds counts as real numbers
