@@ -13,6 +13,8 @@ from denizen.disease import Campaign, Vaccine, Waning
 from denizen.errors import InputError, ModelError
 from denizen.model import During, Weekly
 from denizen.relax import MeanField
+from denizen.space.generators import erdos_renyi
+from denizen.zoo.strains import strains
 
 from .mixing import Mixing, People, people
 
@@ -307,3 +309,22 @@ def test_a_model_of_steps_has_no_days():
 
     with pytest.raises(InputError, match=r"doses_per_day=5 needs a model whose time_unit is a unit such as 'day'"):
         dz.simulate(Steps(people(9)), 1, interventions=[Campaign(vaccine=JAB, doses_per_day=5)])
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("make", ["campaign", "second doses", "strains"])
+def test_the_same_bits_on_a_gpu(make):
+    campaign = Campaign(vaccine="vaccine", doses_per_day=70, priority="group")
+    if make == "strains":
+        model, campaigns = strains(erdos_renyi(3_000, 8, seed=0), arrival_day=3), []
+    elif make == "campaign":
+        model = Mixing(people(3_000), kind="all_or_nothing", waning=Waning(9.0, 2))
+        campaigns = [dataclasses.replace(campaign, groups=(2, 0))]
+    else:
+        model = Two(people(3_000))
+        campaigns = [dataclasses.replace(campaign, interval=3, given="last_dose")]
+    here, there = (
+        dz.simulate(model, 20, replicates=3, interventions=campaigns, device=device) for device in ("cpu", "cuda")
+    )
+    for name in here.series_names:
+        assert torch.equal(here[name], there[name].cpu())
