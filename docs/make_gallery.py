@@ -23,6 +23,8 @@ from denizen.population import synthetic
 from denizen.rl import play
 from denizen.space.generators import erdos_renyi
 from denizen.zoo import ModelEntry, WorldEntry, entries
+from denizen.zoo.boids import boids
+from denizen.zoo.circles import circles
 
 HERE = Path(__file__).parent / "gallery"
 PEOPLE, REPLICATES = 5_000, 16
@@ -44,6 +46,11 @@ MOMENTS = {
     "traffic": (1, 20, 100),
     "voter": (3, 30, 200),
 }
+FILMS: dict[str, tuple[Any, int]] = {  # model, steps from frame to frame
+    "boids": (boids(300, match=0.3, cohere=0.01), 3),
+    "circles": (circles(400, dims=2, density=0.5, push=0.5), 2),
+}
+FRAMES = 50
 FIRST_STEPS = (0, 4, 8)  # of other worlds: a life without a skill is short
 SIZE = (480, 240)  # pixels of a picture
 MOST = 25_000  # bytes
@@ -84,6 +91,17 @@ def of_space(name: str, entry: ModelEntry) -> Image.Image:
         run = dz.simulate(model, moment, device="cpu", compile=False) if run is None else run.extend(moment - run.steps)
         pictures.append(model.draw(_tree.map_tensors(lambda tensor: tensor[0] if tensor.dim() else tensor, run.state)))
     return strip_of(as_images(pictures))
+
+
+def film(name: str) -> None:
+    """A run of a model that draws itself, as a short film beside the pages."""
+    model, every = FILMS[name]
+    run, pictures = dz.simulate(model, 1, device="cpu", compile=False), []
+    for _ in range(FRAMES):
+        pictures.append(model.draw(_tree.map_tensors(lambda tensor: tensor[0] if tensor.dim() else tensor, run.state)))
+        run.extend(every)
+    first, *rest = [image.quantize(8) for image in as_images(pictures)]
+    first.save(HERE.parent / f"{name}.gif", save_all=True, append_images=rest, duration=80, loop=0, optimize=True)
 
 
 def of_world(name: str, entry: WorldEntry) -> Image.Image:
@@ -128,6 +146,8 @@ def main(names: list[str]) -> None:
         if path.stat().st_size > MOST:
             sys.exit(f"{path}: {path.stat().st_size:,} bytes, expected at most {MOST:,}")
         print(f"{path}: {path.stat().st_size:,} bytes")
+        if name in FILMS:
+            film(name)
 
 
 if __name__ == "__main__":

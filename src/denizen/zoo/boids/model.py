@@ -5,6 +5,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.zoo._contacts import whole_steps
+from denizen.zoo._picture import RED, Sketch
 
 
 class Birds(dz.State):
@@ -54,6 +55,16 @@ class Boids(dz.Model):
     def order(self, now: Birds) -> Tensor:
         """Length of the mean heading: 1 where all fly one way, about 0.89 / sqrt(birds) where nobody does."""
         return torch.linalg.vector_norm(torch.stack([axis.mean() for axis in now.heading.unbind(dim=1)]))
+
+    def draw(self, now: Birds) -> Tensor:
+        """The square from above, each bird a dash with its head in front."""
+        side = self.space.size[0]
+        sketch = Sketch(160, 160, (0.0, 0.0), (side, side))
+        for here, aim in zip(now.position.tolist(), now.heading.tolist(), strict=True):
+            tail = [x - 0.015 * side * way for x, way in zip(here, aim, strict=True)]
+            sketch.line(tail[:2], here[:2], 0.008 * side)
+            sketch.disc(here[:2], 0.008 * side, RED)
+        return sketch.pixels
 
 
 def unit(vector: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.zoo._contacts import whole_steps
+from denizen.zoo._picture import BLUE, Sketch
 
 
 class Dots(dz.State):
@@ -49,3 +50,13 @@ class Circles(dz.Model):
     def drift(self, now: Dots) -> Tensor:
         """Mean distance moved in the step: falls towards 0 as points settle."""
         return now.drift.mean()
+
+    def draw(self, now: Dots) -> Tensor:
+        """The box from above; of three dimensions, a slice through the middle."""
+        side = self.space.size[0]
+        sketch = Sketch(160, 160, (0.0, 0.0), (side, side))
+        for here in now.position.tolist():
+            if len(here) == 3 and abs(here[2] - side / 2) > 1:
+                continue
+            sketch.disc([*here, side / 2][:2], 0.01 * side, BLUE)
+        return sketch.pixels
