@@ -73,3 +73,13 @@ def test_wrong_arguments():
     ):
         with pytest.raises(InputError, match=told):
             traffic(**wrong)
+
+
+def test_a_run_of_cells_goes_on_from_its_folder(tmp_path):
+    model = traffic(roads=3, cells=20)
+    whole, begun = driven(model, 12, replicates=2), driven(model, 5, replicates=2, out=tmp_path / "run")
+    del begun
+    later = dz.run.resume(tmp_path / "run", model).extend(7)
+    assert torch.equal(whole["flow"], later["flow"])
+    assert torch.equal(whole.state.speed, later.state.speed)
+    assert torch.equal(driven(model, 12, worlds=[1])["flow"][0], whole["flow"][1])
