@@ -15,6 +15,7 @@ from denizen.ops import SWITCH, _codes
 from denizen.run import _neighbour_sums
 from denizen.zoo.covid import covid
 from denizen.zoo.sir import sir
+from denizen.zoo.wolf_sheep import wolf_sheep
 
 
 class Pair(dz.State):
@@ -44,6 +45,7 @@ MODELS = [
     Shifts(),
     sir(dz.Graph.from_edges(dz.space.generators.erdos_renyi(300, 8.0, seed=1))),
     covid(PEOPLE, symmetrize=True, sample_deaths=True, isolation=0.2, R=20.0),
+    wolf_sheep(side=12, sheep=20, wolves=6),
 ]
 
 
