@@ -24,7 +24,7 @@ import denizen as dz
 from denizen.run import EventLog, Run
 from denizen.zoo.seir import infections, seir
 
-LOGS = {"none": None, "rows": EventLog("caught"), "by whom": EventLog({"caught": infections})}
+LOGS = {"none": None, "when": EventLog("caught"), "by whom": EventLog({"caught": infections})}
 GOAL = 10.0
 
 

@@ -151,25 +151,31 @@ def test_appended_rows(tools: Any, worlds: int, capacity: int) -> None:
             assert lines[0] == lines[1] or capacity == 4  # which of a step find room is open
 
 
+@pytest.mark.parametrize("graphs", [1, 2])
 @pytest.mark.parametrize("worlds", [1, 3])
-def test_races_of_rows(tools: Any, worlds: int) -> None:
-    """Found out for the rows alone, causes are those of everybody."""
+def test_races_of_rows(tools: Any, worlds: int, graphs: int) -> None:
+    """Found out for the rows alone, causes are those of everybody; by one launch where there is one graph."""
     num = 50
-    graphs = [tools.random_graph(num, 300, weighted=True), tools.random_graph(num, 300, seed=1)]
+    both = [tools.random_graph(num, 300, weighted=True), tools.random_graph(num, 300, seed=1)][:graphs]
     key = torch.stack([torch.full((worlds,), 7), torch.arange(worlds)], dim=1)
     mask, values = (torch.rand(worlds, num) < 0.3).to(torch.int8), torch.rand(worlds, num)
-    factor, price = torch.rand(1, 2), torch.rand(worlds, num)
+    factor, price = torch.rand(1, graphs), torch.rand(worlds, num)
+    sent, to = [values, (values > 0.5).to(torch.int8)][:graphs], [mask * (price > 0.3), mask][:graphs]
+    streams = [STREAM, STREAM + 1][:graphs]
     for ids in (tools.empty, (torch.randperm(worlds * num) * 2**33 + 5).view(worlds, num)):
-        sent, to = [values, (values > 0.5).to(torch.int8)], [mask * (price > 0.3), mask]
-        source, layer = pick(sent, to, graphs, ids, key, tools.step, factor)
-        weights = [one.weight if one.weight is not None else torch.empty(0) for one in graphs]
-        arrays = (weights, [one.in_ptr for one in graphs], [one.in_idx for one in graphs])
-        race = ops.Race(sent, to, factor, *arrays, ids, key, tools.step, [STREAM, STREAM + 1], 1, 2)
-        made = []
-        for columns, given in (([price, source, layer], None), ([price, None, None], race)):
-            count = torch.zeros(worlds, dtype=torch.int64)
-            kinds = (torch.int64, torch.int64, torch.float32, torch.int64, torch.int8)
-            rows = [torch.zeros(worlds, num, dtype=kind) for kind in kinds]
-            ops.append_events(count, rows, mask, ids, tools.step, columns, 1, given)
-            made.append([sorted(zip(*(row[world].tolist() for row in rows), strict=True)) for world in range(worlds)])
-        assert made[0] == made[1]
+        source, layer = pick(sent, to, both, ids, key, tools.step, factor)
+        weights = [one.weight if one.weight is not None else torch.empty(0) for one in both]
+        arrays = (weights, [one.in_ptr for one in both], [one.in_idx for one in both])
+        more = [price][: graphs - 1]
+        race = ops.Race(sent, to, factor, *arrays, ids, key, tools.step, streams, len(more), len(more) + 1)
+        for capacity in (num, 4):
+            made = []
+            for columns, given in (([*more, source, layer], None), ([*more, None, None], race)):
+                count = torch.zeros(worlds, dtype=torch.int64)
+                kinds = (torch.int64, torch.int64, *(one.dtype for one in more), torch.int64, torch.int8)
+                rows = [torch.zeros(worlds, capacity, dtype=kind) for kind in kinds]
+                ops.append_events(count, rows, mask, ids, tools.step, columns, len(more), given)
+                lines = [sorted(zip(*(r[w].tolist() for r in rows), strict=True)) for w in range(worlds)]
+                made.append((count.tolist(), lines))
+            assert made[0][0] == made[1][0]
+            assert made[0][1] == made[1][1] or capacity == 4  # which of a step find room is open

@@ -11,9 +11,10 @@ import triton.language as tl
 
 from denizen.ops._appending import MOST_COLUMNS, Race
 from denizen.ops._cuda_attribution import _race
-from denizen.ops._cuda_neighbours import _EDGES, _LANES
+from denizen.ops._cuda_neighbours import _EDGES, _LANES, _launch, _note
 
 _SIZE = 1024
+_SHARES = 4  # programs that run the races of a block: each has to wait for memory several times
 
 
 @triton.jit
@@ -121,20 +122,22 @@ def _race_rows_kernel(
     HAS_WEIGHT: tl.constexpr,
     HAS_IDS: tl.constexpr,
     SIZE: tl.constexpr,
+    SHARES: tl.constexpr,
     LANES: tl.constexpr,
     EDGES: tl.constexpr,
 ):
-    """The races of graph NUMBER for the rows that a block of agents has just got."""
-    num = tl.load(spans + 2 * tl.program_id(0) + 1)
+    """The races of graph NUMBER for the rows that a block of agents has just got, which SHARES programs share."""
+    block = tl.program_id(0) // SHARES
+    num = tl.load(spans + 2 * block + 1)
     if num > 0:
         blocks = tl.cdiv(n, SIZE)
-        world = (tl.program_id(0) // blocks).to(tl.int64)
-        begin = tl.load(spans + 2 * tl.program_id(0))
+        world = (block // blocks).to(tl.int64)
+        begin = tl.load(spans + 2 * block)
         end = tl.minimum(begin + num, capacity)
         k0, k1 = tl.load(key + 2 * world).to(tl.uint32), tl.load(key + 2 * world + 1).to(tl.uint32)
         by = tl.load(factor + world * factor_stride + NUMBER).to(tl.float64)
         step = tl.load(step_ptr).to(tl.uint32)
-        for c in range(0, num.to(tl.int32), LANES):
+        for c in range(tl.program_id(0) % SHARES * LANES, num.to(tl.int32), SHARES * LANES):
             line = begin + c + tl.arange(0, LANES)
             there = line < end
             line += world * capacity
@@ -170,6 +173,116 @@ def _race_rows_kernel(
                 tl.store(time_row + line, best, mask=there)
 
 
+@triton.jit(do_not_specialize=["stream"])
+def _append_raced_kernel(
+    count,
+    mask,
+    notes,
+    out_id,
+    out_step,
+    by_row,
+    layer_row,
+    values,
+    where,
+    factor,
+    factor_stride,
+    weight,
+    ptr,
+    idx,
+    ids,
+    id_stride,
+    key,
+    step_ptr,
+    stream,
+    n,
+    capacity,
+    HAS_WEIGHT: tl.constexpr,
+    HAS_IDS: tl.constexpr,
+    SIZE: tl.constexpr,
+    LANES: tl.constexpr,
+    EDGES: tl.constexpr,
+):
+    """Rows of a block with the winners of one graph's races: what `_append_events_kernel` and the races do together."""
+    blocks = tl.cdiv(n, SIZE)
+    world = (tl.program_id(0) // blocks).to(tl.int64)
+    row, first = world * n, (tl.program_id(0) % blocks).to(tl.int64) * SIZE
+    i = first + tl.arange(0, SIZE)
+    chosen = tl.load(mask + row + i, mask=i < n, other=0) != 0
+    if tl.max(chosen.to(tl.int32)) > 0:
+        num = _note(chosen, notes + row + first, SIZE)
+        begin = tl.atomic_add(count + world, num.to(tl.int64), sem="relaxed")
+        k0, k1 = tl.load(key + 2 * world).to(tl.uint32), tl.load(key + 2 * world + 1).to(tl.uint32)
+        by = tl.load(factor + world * factor_stride).to(tl.float64)
+        now = tl.load(step_ptr)
+        for c in range(0, num, LANES):
+            lane = c + tl.arange(0, LANES)
+            there = lane < num
+            agent = first + tl.load(notes + row + first + lane, mask=there, other=0).to(tl.int64)
+            reached = there & (tl.load(where + row + agent, mask=there, other=0) != 0)
+            _best, whose, place = _race(
+                values,
+                weight,
+                ptr,
+                idx,
+                ids,
+                agent,
+                reached,
+                row,
+                world * id_stride,
+                by,
+                k0,
+                k1,
+                now.to(tl.uint32),
+                stream.to(tl.uint32),
+                HAS_WEIGHT,
+                HAS_IDS,
+                LANES,
+                EDGES,
+            )
+            found = reached & (place >= 0)
+            who = agent
+            if HAS_IDS:
+                who = tl.load(ids + world * id_stride + agent, mask=there, other=0)
+            fits = there & (begin + lane < capacity)
+            line = world * capacity + begin + lane
+            tl.store(out_id + line, who, mask=fits)
+            tl.store(out_step + line, agent * 0 + now, mask=fits)
+            tl.store(by_row + line, tl.where(found, whose, -1), mask=fits)
+            tl.store(layer_row + line, tl.where(found, 0, -1).to(tl.int8), mask=fits)
+
+
+def _append_raced(count: torch.Tensor, rows: Sequence[torch.Tensor], mask: torch.Tensor, race: Race) -> None:
+    """Rows that have no columns but the two of a race on one graph: one launch."""
+    mask, factor, ids, key = mask.contiguous(), race.factor.contiguous(), race.ids.contiguous(), race.key.contiguous()
+    grid, notes, constants = _launch(mask)
+    _append_raced_kernel[grid](
+        count,
+        mask,
+        notes,
+        *rows[:2],
+        rows[2 + race.by],
+        rows[2 + race.layer],
+        race.values[0].contiguous(),
+        race.where[0].contiguous(),
+        factor,
+        factor.shape[1] if factor.shape[0] > 1 else 0,
+        race.weights[0],
+        race.in_ptr[0],
+        race.in_idx[0],
+        ids if ids.numel() else key,
+        ids.shape[1] if ids.numel() and ids.shape[0] > 1 else 0,
+        key,
+        race.step,
+        race.streams[0],
+        mask.shape[1],
+        rows[0].shape[1],
+        HAS_WEIGHT=race.weights[0].numel() > 0,
+        HAS_IDS=ids.numel() > 0,
+        enable_fp_fusion=False,
+        **constants,
+    )
+
+
 def append_events(
     count: torch.Tensor,
     rows: Sequence[torch.Tensor],
@@ -181,6 +294,9 @@ def append_events(
     race: Race | None = None,
 ) -> None:
     """`_appending.append_events`."""
+    if race is not None and len(race.weights) == 1 and len(columns) == 2:
+        _append_raced(count, rows, mask, race)
+        return
     worlds, n = mask.shape
     programs, capacity, own = triton.cdiv(n, _SIZE) * worlds, rows[0].shape[1], list(rows[2:])
     plain = [k for k, column in enumerate(columns) if column is not None]
@@ -223,7 +339,7 @@ def _race_rows(
     last = len(race.weights) - 1
     time = torch.empty(place.shape, dtype=torch.float64, device=place.device) if last else place
     for number, (weight, pointer, index) in enumerate(zip(race.weights, race.in_ptr, race.in_idx, strict=True)):
-        _race_rows_kernel[(programs,)](
+        _race_rows_kernel[(programs * _SHARES,)](
             spans,
             place,
             race.values[number].contiguous(),
@@ -248,6 +364,7 @@ def _race_rows(
             HAS_WEIGHT=weight.numel() > 0,
             HAS_IDS=ids.numel() > 0,
             SIZE=_SIZE,
+            SHARES=_SHARES,
             LANES=_LANES,
             EDGES=_EDGES,
             num_warps=1,
