@@ -9,7 +9,7 @@ from denizen.relax import MeanField
 from denizen.space import Grid
 from denizen.zoo.voter import Voter, discord_on_square, steps_to_consensus, voter
 
-REPLICATES = 300
+REPLICATES = 200
 
 
 def complete(voters):
