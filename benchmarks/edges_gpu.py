@@ -148,7 +148,8 @@ def check(device: str) -> None:
     for name, model in models(FEW, "cpu").items():
         with ops.reference_only():
             host = dz.simulate(model, 40, replicates=2, seed=3, device="cpu", compile=False)
-        there = dz.simulate(model, 40, replicates=2, seed=3, device=device, compile=device == "cuda")
+        capture = device == "cuda" and name == "ties"  # compilation takes most of the minute
+        there = dz.simulate(model, 40, replicates=2, seed=3, device=device, compile=capture)
         assert torch.equal(there["infected"].cpu(), host["infected"]), name
         for field in {"partner", "until", "place"} & set(host.state.kinds):
             assert torch.equal(getattr(there.state, field).cpu(), getattr(host.state, field)), (name, field)
