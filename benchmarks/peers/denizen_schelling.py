@@ -16,9 +16,9 @@ def setup(worlds, compiled, **options):
     dz.simulate(held["model"], 2, replicates=worlds, compile=False)
 
 
-def run(steps, seed):
-    """A run whose first step, with which it is compiled, lies before the clock starts."""
-    begun = dz.simulate(held["model"], 1, seed=seed, replicates=held["worlds"], compile=held["compiled"])
+def run(first, steps, seed):
+    """A run whose first steps, with which it is compiled, lie before the clock starts."""
+    begun = dz.simulate(held["model"], first, seed=seed, replicates=held["worlds"], compile=held["compiled"])
 
     def finish(run):
         alike, unhappy = run["segregation"].double(), run["unhappy"].double()

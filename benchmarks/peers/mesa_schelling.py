@@ -50,9 +50,10 @@ def setup(**options):
     town.update(options)
 
 
-def run(steps, seed):
+def run(first, steps, seed):
     model = Schelling(seed)
-    model.step()  # before the clock starts, as for denizen
+    for _ in range(first):
+        model.step()
 
     def work():
         unhappy = []

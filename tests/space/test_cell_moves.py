@@ -224,6 +224,18 @@ def test_random_neighbours_are_equally_likely_and_within_the_grid():
     assert grid.random_neighbour(corner, rng_of(1), where=torch.zeros(12)).tolist() == [0]
 
 
+@pytest.mark.parametrize(
+    "grid",
+    [Grid((6, 7)), Grid((4, 5), torus=False, radius=2), Grid((3, 4, 5), torus=False), Grid((9,), radius=3)],
+    ids=str,
+)
+def test_a_random_neighbour_of_all_is_the_one_that_a_mask_of_ones_allows(grid):
+    cell = torch.arange(grid.num_cells).repeat(7)
+    drawn = [grid.random_neighbour(cell, rng_of(cell.numel()), where=w) for w in (None, torch.ones(grid.num_cells))]
+    assert drawn[0].equal(drawn[1])
+    assert (grid.neighbour_cells(cell) == drawn[0][:, None]).any(dim=1).all()
+
+
 def test_the_best_visible_cell():
     grid = Grid((5, 5), torus=False)
     field = torch.zeros(25, dtype=torch.int32)

@@ -140,7 +140,7 @@ class CellMoves(AgentsInCells):
             int64 `[agents]`, for `settle`.
         """
         place = self._seen("random_neighbour", cell, rng)
-        if where is None and self.torus and self.neighbours == "moore":
+        if where is None and self.neighbours == "moore":
             return self._step_aside(place, rng.integers("neighbour", 0, 1 << _WORD))
         near = self.neighbour_cells(cell)
         score = (near >= 0).to(torch.int32) if where is None else self._hit(where, near)
@@ -211,16 +211,29 @@ class CellMoves(AgentsInCells):
     # --- plumbing -----------------------------------------------------------------------------------------------------
 
     def _step_aside(self, place: Tensor, word: Tensor) -> Tensor:
-        """The neighbour that a word draws, where all are there: what `_drawn` draws, without looking at every one."""
-        side = 2 * self.radius + 1
-        number = (word * len(self.offsets)) >> _WORD
-        number = number + (number >= len(self.offsets) // 2)  # over the cell itself, in the middle
-        steps: list[Tensor] = []
-        for _ in self.shape:
-            steps.append(number % side - self.radius)
-            number = torch.div(number, side, rounding_mode="floor")
-        moved = self.cell(*[at + by for at, by in zip(self.coordinates(place), reversed(steps), strict=True)])
-        return torch.where(place >= 0, moved, place)
+        """The neighbour that a word draws of Moore's: what `_drawn` draws, without looking at every one.
+
+        They are a box around the cell, which a closed grid cuts off at its sides, so their numbers in it are enough.
+        """
+        places, box = self.coordinates(place), []
+        for at, size in zip(places, self.shape, strict=True):  # cells before it along an axis, and all of them
+            before: Tensor | int = self.radius
+            many: Tensor | int = 2 * self.radius + 1
+            if not self.torus:
+                before = at.clamp(0, self.radius)
+                many = before + (size - 1 - at).clamp(0, self.radius) + 1
+            box.append((at, before, many))
+        cells, own = torch.ones_like(place), torch.zeros_like(place)
+        for _, before, many in box:
+            cells, own = cells * many, own * many + before
+        number = (word * (cells - 1)) >> _WORD
+        number = number + (number >= own)
+        moved: list[Tensor] = []
+        for at, before, many in reversed(box):
+            moved.append(at + number % many - before)
+            number = torch.div(number, many, rounding_mode="floor")
+        alone = (place < 0) | (place >= self.num_cells) | (cells == 1)
+        return torch.where(alone, place, self.cell(*reversed(moved)))
 
     def _hit(self, where: Tensor, cell: Tensor) -> Tensor:
         return (self.at(where, cell) != 0).to(torch.int32)
