@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.errors import DataError, InputError
+from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Ask, Clock, Course, During, Every, Scale, Trigger, Weekly, When
 from denizen.zoo.sir import sir
 
@@ -124,6 +124,12 @@ def test_spans_of_time_are_whole_at_any_length_of_a_step(dt: float) -> None:
 
     found = dz.simulate(Spans(), round(20 / dt), dt=dt, replicates=2)["week"][1].tolist()
     assert found == [[int(step * dt / 7 + 1e-9), int(step * dt / 0.5 + 1e-9)] for step in range(round(20 / dt))]
+
+
+def test_spans_of_no_length_are_refused() -> None:
+    for length in (0, -7, 1e-9):
+        with pytest.raises(ModelError, match="now.time.whole: length=.*, expected a number of days above 0"):
+            dz.model.Time(torch.tensor(3), 1.0, "day").whole(length)
 
 
 @FEW

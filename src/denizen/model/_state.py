@@ -43,6 +43,8 @@ class Time:
 
         Exact at any length of a step: lengths and `dt` are taken as fractions.
         """
+        if not fraction(length) > 0:
+            raise ModelError(f"now.time.whole: length={length!r}, expected a number of {self.unit}s above 0")
         per_step = fraction(self.dt) / fraction(length)
         step = self.step if per_step.numerator == 1 else self.step * per_step.numerator
         return step // per_step.denominator
