@@ -128,7 +128,7 @@ def test_spans_of_time_are_whole_at_any_length_of_a_step(dt: float) -> None:
 
 def test_spans_of_no_length_are_refused() -> None:
     for length in (0, -7, 1e-9):
-        with pytest.raises(ModelError, match="now.time.whole: length=.*, expected a number of days above 0"):
+        with pytest.raises(ModelError, match=r"now.time.whole: length=.*, expected a number of days above 0"):
             dz.model.Time(torch.tensor(3), 1.0, "day").whole(length)
 
 
