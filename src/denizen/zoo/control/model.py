@@ -104,7 +104,7 @@ class EpidemicControl(dz.Env):
 
     def observe(self, now: City) -> Tensor:
         """What an authority knows: float32 `[6]`."""
-        people: Any = People(exposed=now.exposed, dead=now.dead)
+        people: Any = own(People(exposed=now.exposed, dead=now.dead), Time(now.time.step * DAYS, 1.0, "day"), now.id)
         infectious = self._percent(self.model.infected(people))
         time = now.time.step / self.weeks
         return torch.stack([now.cases, infectious, now.protected, now.closure, now.campaign, time])
