@@ -21,6 +21,7 @@ from denizen.zoo import ModelEntry, entries
 from denizen.zoo.covid import covid
 from denizen.zoo.dotgat.opinions import Learnt, Opinions
 from denizen.zoo.hiv.model import HIV
+from denizen.zoo.household_tracing import HouseholdTracing
 from denizen.zoo.seir import seir
 from denizen.zoo.sir import sir
 from denizen.zoo.sir_vaccination.model import SIRVaccination
@@ -55,6 +56,8 @@ REFUSES = {
 }
 GRIDS = ("ants", "boids", "circles", "forest_fire", "life", "opinions", "schelling", "sugarscape", "traffic", "wealth")
 REFUSES |= {name: (entries(ModelEntry)[name].build(), "expected 1: ") for name in (*GRIDS, "wolf_sheep")}
+HOMES = dz.space.Layers({"home": CONTACTS, "outside": CONTACTS})
+REFUSES["household_tracing"] = (HouseholdTracing(HOMES), "infections and isolation are counted in days")
 SMALL = dz.Graph.from_edges(random_in_neighbours(150, 8, seed=0))
 # Those for which there is no one number of infections; `dz.check` looks at all of their series.
 CHECKED = {
