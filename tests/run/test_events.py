@@ -65,6 +65,7 @@ def test_a_world_alone_a_small_buffer_and_chunks_give_the_same_rows(whole: dz.ru
     alone = dz.simulate(model(), 30, worlds=[2], seed=1, log=dataclasses.replace(LOG, capacity=70)).events("caught")
     rows = table["replicate"] == 2
     assert all(np.array_equal(alone[name], table[name][rows]) for name in table if name != "replicate")
+    assert all(alone[name].dtype == table[name].dtype for name in table)
     parts = dz.simulate(model(), 7, replicates=3, seed=1, log=LOG)
     same(parts.extend(1).extend(22).events("caught"), table)
 
@@ -204,3 +205,33 @@ WRONG = [
 def test_what_is_wrong_is_told_in_a_line(make: Any, error: type[Exception], told: str) -> None:
     with pytest.raises(error, match=told):
         make()
+
+
+class Fires(dz.State):
+    heat: Tensor = dz.count("cells")
+    calm: Tensor = dz.mask("agents")
+
+
+class Burning(dz.Model):
+    """Events of cells, of which there are more than agents."""
+
+    num_agents: int = 2
+
+    def init(self, rng: dz.rng.Rng) -> Fires:
+        return Fires(heat=torch.zeros(30, dtype=torch.int32), calm=torch.zeros(2, dtype=torch.int8))
+
+    def step(self, now: Fires, rng: dz.rng.Rng) -> Fires:
+        cells = rng.on("cells", 30)
+        burns = cells.record("fire", cells.bernoulli("burn", 0.5), where=torch.arange(30))
+        return now.replace(heat=now.heat + burns)
+
+    @dz.series
+    def burnt(self, now: Fires) -> Tensor:
+        return now.heat.sum()
+
+
+def test_events_of_another_axis_have_its_identities() -> None:
+    run = dz.simulate(Burning(), 3, log=EventLog("fire"), ids=torch.tensor([5, 9]))
+    table = run.events("fire")
+    assert np.array_equal(table["id"], table["where"])
+    assert np.array_equal(table.incidence().cumsum(1), run["burnt"].numpy())

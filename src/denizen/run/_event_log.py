@@ -33,7 +33,7 @@ class EventLog:
             mask and `rng` has streams of its own. They return columns by name, ``{"by": …}``, as `rng.record` takes
             them; None stands for no function.
         capacity: rows of each event that the device keeps for a replicate until they are read, which happens after many
-            steps. Default: the number of agents, which no single step exceeds.
+            steps. Default: the number of agents (or cells, and so on), which no single step exceeds.
     """
 
     events: str | Sequence[str] | Mapping[str, Callable[..., Mapping[str, Any]] | None]
@@ -79,10 +79,10 @@ class Recorder:
         most: steps of a chunk, by what has found room so far; None for any number.
     """
 
-    def __init__(self, names: Sequence[str], capacity: int, worlds: int, device: torch.device) -> None:
+    def __init__(self, names: Sequence[str], capacity: int | None, worlds: int, device: torch.device) -> None:
         """Args:
         names: of the events.
-        capacity: rows of each event and world.
+        capacity: rows of each event and world; None for as many as it can happen to in a step.
         worlds: number of worlds.
         device: where they are.
         """
@@ -131,9 +131,10 @@ class Recorder:
     def _make(self, logged: Sequence[Any], columns: tuple[tuple[str, ...], ...]) -> None:
         """The buffers, by what the first step hands over."""
         tensors = iter(logged)
-        shape, device = (self._counts.shape[1], self._capacity), self._counts.device
+        worlds, device = self._counts.shape[1], self._counts.device
         for event, names in zip(self.names, columns, strict=True):
-            next(tensors)
+            mask = next(tensors)
+            shape = worlds, self._capacity or max(1, mask.shape[-1])
             kinds = {name: next(tensors).dtype for name in names}
             kinds.pop("id", None)
             if len(kinds) > ops.MOST_COLUMNS:
@@ -156,8 +157,8 @@ class Recorder:
         if self._columns is None:
             return {}
         counts = self._counts.tolist()
-        for event, found in zip(self.names, counts, strict=True):
-            if max(found) > self._capacity:
+        for event, rows, found in zip(self.names, self._rows, counts, strict=True):
+            if max(found) > rows[0].shape[1]:
                 raise FullError(event, max(found), found.index(max(found)))
         return {
             event: self._ordered(rows, found, names)

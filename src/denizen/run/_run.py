@@ -127,7 +127,7 @@ class Run(Results):
         run._events = {name: [] for name, _ in setting.log}
         if setting.log:
             with explained_room(run, "for the log of events"):
-                run._log = Recorder(list(run._events), capacity or max(1, len(ids)), len(keys), keys.device)
+                run._log = Recorder(list(run._events), capacity, len(keys), keys.device)
         with explained_room(run, "in init"):
             run._draw(setting, keys, ids, values, snapshots)
         return run
