@@ -392,7 +392,7 @@ def _literal(value: float) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _kernel(text: str, counts: tuple[int, ...], reach: int, torus: bool, nearest: bool) -> Any:
+def _built(text: str, counts: tuple[int, ...], reach: int, torus: bool, nearest: bool) -> Any:
     """The kernel of a program; what it is made of is denizen's own text, of names and numbers alone."""
     source = _written(_pair_program.read(text), counts, reach, torus, nearest)
     name = f"<denizen pairs {hashlib.blake2s(source.encode()).hexdigest()}>"
@@ -420,7 +420,7 @@ def _launch(
         grid = (triton.cdiv(num, _BLOCK) * worlds,)
         _gather_kernel[grid](rows, order, theirs, num, NUM=rows.shape[2], BLOCK=_BLOCK)
     reach = reach_of(size[-1], counts[-1], radius)
-    kernel = _kernel(program, tuple(counts), reach, torus, not out.dtype.is_floating_point)
+    kernel = _built(program, tuple(counts), reach, torus, not out.dtype.is_floating_point)
     kernel[(triton.cdiv(num, _LANES) * worlds,)](
         place,
         order,
