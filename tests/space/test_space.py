@@ -278,8 +278,10 @@ def test_wrong_tensors_are_refused():
         near.sum(torch.ones(4))
     with pytest.raises(ModelError, match=r"own\[0\]"):
         near.reduce(lambda offset, distance, own: own, own=(torch.ones(4),))
-    with pytest.raises(InputError, match="cannot take 3 arguments"):
+    with pytest.raises(InputError, match=r"pair is .* expected a function of \(offset, distance, theirs 1\)"):
         near.reduce(lambda offset, distance: distance, position)
+    with pytest.raises(InputError, match="pair=3, expected a function of"):
+        near.reduce(3)
 
 
 def _branches(offset, distance):
@@ -341,7 +343,7 @@ def test_what_a_function_of_two_neighbours_can_do():
         lambda o, d: torch.where((o > 0) & (d < 1) | (o[0] == 0), o, 1 - o).flip(0),
         lambda o, d: o.clamp(-0.3, 0.4) + torch.minimum(o[0], o[1]) + torch.maximum(o, d),
         lambda o, d: torch.stack([torch.linalg.vector_norm(o), o.norm(), (o * o).sum().sqrt(), torch.rsqrt(d + 1)]),
-        lambda o, d: torch.stack([o.amin(), o.amax(), o.mean(), o.prod()]),
+        lambda o, d: torch.stack([o.amin(), o.amax(), o.mean(), o.prod(), o @ o, o.dot(o + 1)]),
         lambda o, d: torch.stack([o.floor(), o.ceil(), o.trunc(), torch.sign(o)]).sum(dim=0),
         lambda o, d: torch.exp(4 * o) + torch.tanh(3 * o) + torch.sigmoid(5 * o),
         lambda o, d: torch.sin(20 * o) + torch.cos(20 * o) + torch.cos(o),

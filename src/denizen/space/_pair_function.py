@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from denizen.errors import InputError, ModelError
+from denizen.errors import ModelError, expect_function
 from denizen.ops import PairBuilder
 
 Shape = tuple[int, ...]
@@ -65,6 +65,8 @@ def _name(function: Callable[..., Any]) -> str:
 def _read(
     function: Callable[..., Any], dims: int, theirs: tuple[Shape, ...], own: tuple[Shape, ...], shared: int
 ) -> tuple[str, tuple[Shape, ...], bool]:
+    words = [f"theirs {k + 1}" for k in range(len(theirs))] + [f"own {k + 1}" for k in range(len(own))]
+    expect_function("Near.reduce: pair", function, "offset", "distance", *words)
     alone = [bool(shared >> k & 1) for k in range(len(theirs))]
     sizes = [math.prod(shape) for shape in theirs]
     num_theirs = sum(size for size, one in zip(sizes, alone, strict=True) if not one)
@@ -77,16 +79,8 @@ def _read(
         given.append(mode.tensor(np.array([source.pop(0) for _ in range(size)]), shape))
     for shape in own:
         given.append(mode.tensor(np.array([of_own.pop(0) for _ in range(math.prod(shape))]), shape))
-    try:
-        with mode:
-            out = function(*given)
-    except TypeError as error:
-        if "positional argument" not in str(error):
-            raise
-        raise InputError(
-            f"Near.reduce: {_name(function)} cannot take {len(given)} arguments (offset, distance, then what was given "
-            f"to reduce): {error}"
-        ) from error
+    with mode:
+        out = function(*given)
     several = isinstance(out, tuple | list)
     results = list(out) if several else [out]
     places: list[int] = []
@@ -167,6 +161,9 @@ class _Reader(TorchDispatchMode):
             return self._moved(func, args, kwargs)
         if name in _SUMS:
             return [_SUMS[name](self._builder, self.places(args[0]), results[0], args[1:], kwargs)]
+        if name == "dot":
+            pairs = zip(self.places(args[0]).tolist(), self.places(args[1]).tolist(), strict=True)
+            return [np.array(_total(self._builder, [self._builder.mul(x, y) for x, y in pairs]))]
         if name not in _EACH:
             self._refuse(name)
         shape = tuple(results[0].shape)
