@@ -80,7 +80,7 @@ def test_check_passes_and_names_what_is_wrong():
 
 
 class Thinks(Boids):
-    """A newcomer's mistakes: an `if` on a tensor in a pair, a radius that is a parameter, a tensor of the model's."""
+    """Newcomers' mistakes: `if` on a tensor in a pair, a tensor from outside, the whole model, a fitted radius."""
 
     mistake: str = "if"
 
@@ -88,16 +88,23 @@ class Thinks(Boids):
         def decides(offset, distance):
             return offset if distance < 1 else -offset  # here: if
 
+        factor = self.cohere
+
         def takes(offset, distance):
-            return offset * self.cohere  # here: outside
+            return offset * factor  # here: outside
+
+        def asks(offset, distance):
+            return offset * self.cohere
 
         radius = self.separation if self.mistake == "radius" else 8.0
         near = self.space.near(now.position, radius)  # here: radius
+        if self.mistake == "self":
+            near.reduce(asks)  # here: self
         near.reduce(takes if self.mistake == "outside" else decides)
         return now
 
 
-@pytest.mark.parametrize("mistake", ["if", "radius", "outside"])
+@pytest.mark.parametrize("mistake", ["if", "radius", "outside", "self"])
 def test_mistakes_are_told_by_line(mistake):
     model = Thinks(Space(size=(30.0, 30.0)), num_agents=20, mistake=mistake)
     report = dz.check(model)

@@ -7,6 +7,7 @@ them, number by number; so it is plain torch, of fixed shapes, and pointwise in 
 import functools
 import math
 import threading
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -62,11 +63,25 @@ def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
+def _stands_alone(function: Callable[..., Any]) -> None:
+    """Refuse a function that holds an object, such as a model: torch.compile takes functions of plain values only."""
+    cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    held = [getattr(function, "__self__", None), *cells]
+    plain = int | float | str | tuple | Tensor | types.FunctionType | types.ModuleType | None
+    for one in held:
+        if not isinstance(one, plain):
+            raise ModelError(
+                f"Near.reduce: {_name(function)} uses a whole {type(one).__name__} (self, perhaps); take the number "
+                f"that it needs beforehand, k = self.k, or give a parameter to reduce; a method becomes a @staticmethod"
+            )
+
+
 def _read(
     function: Callable[..., Any], dims: int, theirs: tuple[Shape, ...], own: tuple[Shape, ...], shared: int
 ) -> tuple[str, tuple[Shape, ...], bool]:
     words = [f"theirs {k + 1}" for k in range(len(theirs))] + [f"own {k + 1}" for k in range(len(own))]
     expect_function("Near.reduce: pair", function, "offset", "distance", *words)
+    _stands_alone(function)
     alone = [bool(shared >> k & 1) for k in range(len(theirs))]
     sizes = [math.prod(shape) for shape in theirs]
     num_theirs = sum(size for size, one in zip(sizes, alone, strict=True) if not one)
