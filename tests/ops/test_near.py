@@ -25,7 +25,7 @@ def program(dims: int) -> str:
 
 
 @pytest.mark.parametrize(("dims", "torus"), list(itertools.product((1, 2, 3), (True, False))))
-@pytest.mark.parametrize(("worlds", "num", "side"), [(1, 1, 2.0), (3, 41, 3.1), (2, 150, 7.3)])
+@pytest.mark.parametrize(("worlds", "num", "side"), [(1, 1, 2.0), (2, 9, 3.1), (3, 41, 3.1), (2, 150, 7.3)])
 def test_sums_over_near_pairs(tools, dims, torus, worlds, num, side):
     sizes = [float(torch.tensor(one)) for one in (side, 1.6 * side, 2.0)[:dims]]
     counts = Space(size=tuple(sizes), torus=torus)._cells(1.0, num)
