@@ -110,7 +110,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: SIR(PAIR, infect_rate="much"), "SIR.infect_rate = 'much': no number begins it; expected a number, or"),
     (lambda: SIR(PAIR, seed_share="3/day"), "SIR.seed_share = '3/day': the parameter has no unit"),
     (lambda: SIR(PAIR, infectious_days="-2 weeks"), "SIR.infectious_days = -14: expected at least 0.01 day"),
-    (lambda: SIR(PAIR, infectious_days="3 lightyears"), "'lightyears' cannot be converted to 'day'"),
+    (lambda: SIR(PAIR, infectious_days="3 parsecs"), "'parsecs' cannot be converted to 'day'"),
     (lambda: Trade(age="65 years"), "Trade.age = '65 years': the parameter has no unit that could be converted to"),
     (lambda: dz.param("3/0/day", unit="1/day"), "param: default = '3/0/day': '/0/day' is no unit"),
     (lambda: dz.simulate(SIR(PAIR), 1, params={"infect_rate": "1/week"}), "simulate: params['infect_rate'] = '1/week'"),

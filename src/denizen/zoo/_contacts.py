@@ -1,6 +1,5 @@
 """What models of people and their contacts share: graphs out of what users have, and lengths of a step."""
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -74,13 +73,3 @@ def check_whole(model: str, dt: float, why: str) -> None:
     """
     if dt != 1:
         raise InputError(f"{model}: dt={dt:g}, expected 1: {why}; leave dt out")
-
-
-def whole_steps(model: str, why: str) -> Callable[[Any, float], None]:
-    """A method `fits` of a model whose step is no length of time; arguments as for `check_whole`."""
-
-    def fits(self: Any, dt: float) -> None:
-        """Refuse every length of a step but 1: a step is what happens in it."""
-        check_whole(model, dt, why)
-
-    return fits

@@ -5,7 +5,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.space import Grid, pairing
-from denizen.zoo._contacts import whole_steps
+from denizen.zoo._contacts import check_whole
 from denizen.zoo._picture import BLUE, GREEN, INK, RED, tiles
 
 NEST = 2.5  # cells from its middle to its rim
@@ -45,7 +45,9 @@ class Ants(dz.Model):
     wander: Tensor = dz.param(0.1, low=0.0, high=1.0, learnable=False, about="probability not to follow the scent")
     num_agents: int = 125
 
-    fits = whole_steps("ants", "an ant goes a cell in each step")
+    def fits(self, dt: float) -> None:
+        """Refuse every length of a step but 1: a step is what happens in it."""
+        check_whole("ants", dt, "an ant goes a cell in each step")
 
     def init(self, rng: dz.rng.Rng) -> Colony:
         """Everybody in the middle of the nest, heading anywhere."""

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.zoo._contacts import whole_steps
+from denizen.zoo._contacts import check_whole
 from denizen.zoo._picture import RED, Sketch
 
 
@@ -36,7 +36,9 @@ class Boids(dz.Model):
     num_agents: int = 400
     radius: float = 15.0
 
-    fits = whole_steps("boids", "speeds and turns are those of a step")
+    def fits(self, dt: float) -> None:
+        """Refuse every length of a step but 1: a step is what happens in it."""
+        check_whole("boids", dt, "speeds and turns are those of a step")
 
     def init(self, rng: dz.rng.Rng) -> Birds:
         """Everywhere, in all directions."""

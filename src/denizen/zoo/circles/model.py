@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.zoo._contacts import whole_steps
+from denizen.zoo._contacts import check_whole
 from denizen.zoo._picture import BLUE, Sketch
 
 
@@ -31,7 +31,9 @@ class Circles(dz.Model):
     num_agents: int = 1_000
     radius: float = 2.0
 
-    fits = whole_steps("circles", "circles push each other once in a step")
+    def fits(self, dt: float) -> None:
+        """Refuse every length of a step but 1: a step is what happens in it."""
+        check_whole("circles", dt, "circles push each other once in a step")
 
     def init(self, rng: dz.rng.Rng) -> Dots:
         """Everywhere."""

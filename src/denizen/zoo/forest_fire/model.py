@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.zoo._contacts import whole_steps
+from denizen.zoo._contacts import check_whole
 from denizen.zoo._picture import GREEN, INK, PAPER, RED, tiles
 
 LEVELS = ("bare", "tree", "burning", "ash")
@@ -25,7 +25,9 @@ class ForestFire(dz.Model):
     grid: dz.space.Grid
     density: Tensor = dz.param(0.6, low=0.0, high=1.0, learnable=False, about="share of cells with a tree")
 
-    fits = whole_steps("forest_fire", "fire goes from tree to tree once in a step")
+    def fits(self, dt: float) -> None:
+        """Refuse every length of a step but 1: a step is what happens in it."""
+        check_whole("forest_fire", dt, "fire goes from tree to tree once in a step")
 
     @property
     def num_agents(self) -> int:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.zoo._contacts import whole_steps
+from denizen.zoo._contacts import check_whole
 from denizen.zoo._picture import INK, PAPER, tiles
 
 
@@ -26,7 +26,9 @@ class Life(dz.Model):
     born: tuple[int, ...] = (3,)
     survive: tuple[int, ...] = (2, 3)
 
-    fits = whole_steps("life", "a step is a generation")
+    def fits(self, dt: float) -> None:
+        """Refuse every length of a step but 1: a step is what happens in it."""
+        check_whole("life", dt, "a step is a generation")
 
     @property
     def num_agents(self) -> int:

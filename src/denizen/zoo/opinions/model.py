@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.zoo._contacts import whole_steps
+from denizen.zoo._contacts import check_whole
 from denizen.zoo._picture import INK, PAPER, tiles
 
 UNIT = 2.0**-24  # opinions are whole multiples of it, so that what one gives the other takes exactly
@@ -23,7 +23,9 @@ class Opinions(dz.Model):
     move: Tensor = dz.param(0.5, low=0.0, high=0.5, about="part of the distance that each moves")
     num_agents: int = 1000
 
-    fits = whole_steps("opinions", "a step is a round of meetings")
+    def fits(self, dt: float) -> None:
+        """Refuse every length of a step but 1: a step is what happens in it."""
+        check_whole("opinions", dt, "a step is a round of meetings")
 
     def init(self, rng: dz.rng.Rng) -> Minds:
         """Opinions spread evenly at random."""

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.zoo._contacts import whole_steps
+from denizen.zoo._contacts import check_whole
 from denizen.zoo._picture import BLUE, RED, tiles
 
 
@@ -25,7 +25,9 @@ class Schelling(dz.Model):
     num_agents: int = 1_000
     need: int = 3
 
-    fits = whole_steps("schelling", "a step is a round of moves")
+    def fits(self, dt: float) -> None:
+        """Refuse every length of a step but 1: a step is what happens in it."""
+        check_whole("schelling", dt, "a step is a round of moves")
 
     def init(self, rng: dz.rng.Rng) -> Neighbours:
         """Everybody anywhere, half of them of each group."""

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.zoo._contacts import whole_steps
+from denizen.zoo._contacts import check_whole
 from denizen.zoo._picture import RED, tiles
 
 START = (5, 25)  # sugar that a gatherer has to begin with, drawn uniformly
@@ -38,7 +38,9 @@ class Sugarscape(dz.Model):
     growth: int = 4
     looks: int = 3
 
-    fits = whole_steps("sugarscape", "a step is a round of gathering")
+    def fits(self, dt: float) -> None:
+        """Refuse every length of a step but 1: a step is what happens in it."""
+        check_whole("sugarscape", dt, "a step is a round of gathering")
 
     def init(self, rng: dz.rng.Rng) -> Gatherers:
         """Gatherers anywhere, one in a cell; all the sugar there can be."""

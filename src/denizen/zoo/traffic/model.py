@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.zoo._contacts import whole_steps
+from denizen.zoo._contacts import check_whole
 from denizen.zoo._picture import GREEN, PAPER, RED, tiles
 
 
@@ -26,7 +26,9 @@ class Traffic(dz.Model):
     dawdle: Tensor = dz.param(0.3, low=0.0, high=1.0, learnable=False, about="probability to drive a cell less")
     max_speed: int = 5
 
-    fits = whole_steps("traffic", "cars go whole cells in each step")
+    def fits(self, dt: float) -> None:
+        """Refuse every length of a step but 1: a step is what happens in it."""
+        check_whole("traffic", dt, "cars go whole cells in each step")
 
     @property
     def num_agents(self) -> int:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.space import partners
-from denizen.zoo._contacts import whole_steps
+from denizen.zoo._contacts import check_whole
 
 TOLD_APART = 20  # times the mean wealth: who has more counts as having that, for the entropy
 
@@ -26,7 +26,9 @@ class Wealth(dz.Model):
     num_agents: int = 1_000
     mean_wealth: int = 10
 
-    fits = whole_steps("wealth", "a step is a round of exchanges")
+    def fits(self, dt: float) -> None:
+        """Refuse every length of a step but 1: a step is what happens in it."""
+        check_whole("wealth", dt, "a step is a round of exchanges")
 
     def init(self, rng: dz.rng.Rng) -> Purses:
         """Equal purses."""

@@ -6,7 +6,7 @@ from torch import Tensor
 import denizen as dz
 from denizen.model import alive, births, deaths, in_order
 from denizen.space import Grid, pairing
-from denizen.zoo._contacts import whole_steps
+from denizen.zoo._contacts import check_whole
 
 
 class Meadow(dz.State):
@@ -39,7 +39,9 @@ class WolfSheep(dz.Model):
     wolf_room: int = 625
     regrow_steps: int = 20
 
-    fits = whole_steps("wolf_sheep", "animals go a cell and eat once in each step")
+    def fits(self, dt: float) -> None:
+        """Refuse every length of a step but 1: a step is what happens in it."""
+        check_whole("wolf_sheep", dt, "animals go a cell and eat once in each step")
 
     step = in_order("graze", "hunt", "grow")
 
