@@ -124,7 +124,9 @@ def shown(entry: ModelEntry, key: str) -> str:
     if default is None or default is MISSING:
         return ""
     if key not in parameters(entry):
-        return ",".join(map(str, default)) if isinstance(default, tuple | list) else str(default).lower()
+        if isinstance(default, bool):
+            return str(default).lower()
+        return ",".join(map(str, default)) if isinstance(default, tuple | list) else str(default)
     return ",".join(f"{value:g}" for value in default.reshape(-1).tolist())
 
 

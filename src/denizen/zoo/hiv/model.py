@@ -25,6 +25,10 @@ class HIV(dz.Model):
     Whoever has no steady partner seeks one; everybody has casual ones now and then, with or without a steady one. A
     newborn, susceptible and alone, takes the place of the dead. Ties that form in a step count in it; all else in a
     step is decided from its start.
+
+    Attributes:
+        num_agents: people; as many at any time.
+        most_casual: casual partners that somebody can have at once.
     """
 
     time_unit = "month"

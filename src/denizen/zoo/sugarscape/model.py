@@ -28,6 +28,7 @@ class Sugarscape(dz.Model):
     Attributes:
         grid: cells, a torus; gatherers look along rows and columns.
         most: the most sugar that each cell bears, int32 `[cells]`.
+        looks: times that everybody looks in a step, where others have taken the cell that they had picked.
     """
 
     grid: dz.space.Grid
