@@ -37,6 +37,7 @@ def fraction(length: float) -> Fraction:
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _NAME = r"(?P<name>[^\W\d]\w*|%)(?:\s*(?:\*\*|\^)\s*(?P<power>-?\d+))?"
+_SYMBOL = 3  # letters, at most, of a symbol, whose s is no plural: "ms" are no metres
 _PART = re.compile(rf"\s*(?P<how>[*/·]|\bper\b)?\s*(?:(?P<number>{_NUMBER})|{_NAME})")
 
 
@@ -60,7 +61,7 @@ def read(unit: str) -> tuple[Fraction, dict[str, int]] | None:
             continue
         days, name = in_days(found["name"]), found["name"]
         factor *= (days or Fraction(1)) ** power
-        name = "day" if days else name.removesuffix("s")
+        name = "day" if days else name.removesuffix("s") if len(name) > _SYMBOL else name
         powers[name] = powers.get(name, 0) + power
     return factor, {name: power for name, power in powers.items() if power}
 

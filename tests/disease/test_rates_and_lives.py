@@ -78,7 +78,7 @@ def test_missing_groups_and_files_are_told(tmp_path):
 # --- life tables ------------------------------------------------------------------------------------------------------
 
 # A coarse table: probabilities to die within intervals, the last one open.
-ABRIDGED = "age,qx\n0,0.02\n1,0.01\n5,0.01\n15,0.05\n45,0.4\n75,0.9\n95,1\n"
+ABRIDGED = "age,qx\n0,0.02\n1,0.01\n5,0.01\n15,0.05\n45,0.4\n75,0.9\n95,0.4\n"
 
 
 def test_expectancies_of_known_laws():
@@ -100,7 +100,9 @@ def test_tables_from_files(tmp_path):
     for q in (0.02, 0.01, 0.01, 0.05, 0.4, 0.9):
         alive.append(alive[-1] * (1 - q))
     assert [table.survival()[age] for age in (0, 1, 5, 15, 45, 75, 95)] == pytest.approx(alive, rel=1e-5)
-    assert table.hazard[-1] == 2.0  # of the last years a half is lived
+    assert table.qx[95] == pytest.approx(0.4)
+    by_age = LifeTable.from_csv(written(tmp_path, "age,qx\n0,0.1\n1,0.2\n2,1\n"))
+    assert by_age.hazard[-1] == 2.0  # of the last year a half is lived
     by_rates = LifeTable.from_csv(written(tmp_path, "age,mx\n0-9,0.01\n10+,0.05\n"), value="mx")
     assert by_rates.e0 == pytest.approx((1 - math.exp(-0.1)) / 0.01 + math.exp(-0.1) / 0.05)
     assert LifeTable.from_csv(written(tmp_path, "age,qx\n0,0.1\n1,0.2\n2+,1\n")).qx[:2] == pytest.approx((0.1, 0.2))
@@ -119,6 +121,8 @@ def test_tables_from_files(tmp_path):
         (lambda path: LifeTable.from_csv(path("age,qx\n1,0.1\n5,1\n")), "expected ages from 0 on that rise"),
         (lambda path: LifeTable.from_csv(path("age,qx\n0,0.1\n0,1\n")), "expected ages from 0 on that rise"),
         (lambda path: LifeTable.from_csv(path("age,qx\n0-4,0.1\n6+,1\n")), "no rate for age 5"),
+        (lambda path: LifeTable.from_csv(path("age,qx\n0,0.1\n5,0.2\n85+,1\n")), "the open group '85+' does not say"),
+        (lambda path: LifeTable.from_csv(path("age,qx\n0,0.1\n5,0.2\n85,1\n")), "the open group '85' does not say"),
         (lambda path: LifeTable.from_csv(path("age,q\n0,1\n")), "it has no column 'qx'; did you mean 'q'?"),
         (lambda path: LifeTable.from_csv(path("age,qx\n0,1.5\n1,1\n")), "qx=1.5, expected a number from 0 to 1"),
         (lambda path: LifeTable.gompertz(1e-4, 0.1).rates("moon"), "unit='moon', expected one of the calendar"),

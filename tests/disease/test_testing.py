@@ -95,6 +95,15 @@ def test_random_delays_have_the_law_of_their_phases(phases):
     assert float(variance) == pytest.approx(36 / phases - 6, rel=0.08)
 
 
+@pytest.mark.parametrize("mean", [2.0, torch.tensor(2.0)])
+def test_a_random_delay_shorter_than_its_phases_is_no_longer_one(mean):
+    """Three phases of a day would be three days and not two, in models that check nothing in `fits`."""
+    swab = Swab(0.8, 0.95, delay=Waning(mean, 3))
+    with pytest.raises((InputError, ModelError), match=r"Test: delay: (its )?mean.* shorter than (3|its) phases"):
+        told(swab, 3, num_agents=9)
+    assert told(swab, 3, 0.5, num_agents=9).any()
+
+
 def test_the_dead_are_neither_tested_nor_told():
     class Mortal(Swabbed):
         alive: Tensor = dz.mask("agents")

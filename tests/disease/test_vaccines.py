@@ -87,6 +87,21 @@ def test_a_second_dose_lifts_the_share_of_the_protected():
     assert torch.equal(vaccine.give(rng["third"], two, like + 1).value, two.value)  # there is no third
 
 
+def test_a_second_dose_lifts_it_as_far_where_the_first_one_waned():
+    like = torch.zeros(50_000, dtype=torch.int8)
+    rng = dz.rng.Rng(torch.tensor([1, 0]), torch.tensor(0), num=like.numel())
+    vaccine = Vaccine((0.5, 0.9), "all_or_nothing", Waning(5.0, 2))
+    status = vaccine.give(rng["first"], vaccine.start(like), like + 1)
+    for _ in range(2):
+        status = status.advance(like + 1, "dose 1 protected", "dose 1 protected 2")
+    assert not vaccine.protected(status).any()
+    assert vaccine.given(status).all()
+    assert status.is_("dose 1 waned").double().mean().item() == pytest.approx(0.5, abs=0.01)
+    status = vaccine.give(rng["second"], status, like + 1)
+    assert vaccine.protected(status).double().mean().item() == pytest.approx(0.9, abs=0.01)
+    assert bool((status.is_(*vaccine.levels_of(2)) == 1).all())
+
+
 @pytest.mark.parametrize("phases", [1, 4])
 def test_waning_follows_its_law(phases):
     """The share still protected after t steps: a sum of `phases` geometric times has not passed."""

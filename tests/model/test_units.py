@@ -58,6 +58,7 @@ class Trade(dz.Model):
         ("1e-3 / contact / week", "1/contact/day", 1e-3 / 7),
         ("4 day**-2", "1/week^2", 4 * 49),
         ("3 people", "people", 3),
+        ("5 doses", "dose", 5),
         ("20 km/h", "m/s", 20 / 3.6),  # by pint
         ("20 degC", "kelvin", 293.15),
     ],
@@ -110,6 +111,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: SIR(PAIR, infect_rate="much"), "SIR.infect_rate = 'much': no number begins it; expected a number, or"),
     (lambda: SIR(PAIR, seed_share="3/day"), "SIR.seed_share = '3/day': the parameter has no unit"),
     (lambda: SIR(PAIR, infectious_days="-2 weeks"), "SIR.infectious_days = -14: expected at least 0.01 day"),
+    (lambda: Trade(way="5 ms"), "Trade.way = '5 ms': 'ms' cannot be converted to 'm'"),
     (lambda: SIR(PAIR, infectious_days="3 parsecs"), "'parsecs' cannot be converted to 'day'"),
     (lambda: Trade(age="65 years"), "Trade.age = '65 years': the parameter has no unit that could be converted to"),
     (lambda: dz.param("3/0/day", unit="1/day"), "param: default = '3/0/day': '/0/day' is no unit"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import math
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,13 @@ def test_spans_of_time_are_whole_at_any_length_of_a_step(dt: float) -> None:
 
     found = dz.simulate(Spans(), round(20 / dt), dt=dt, replicates=2)["week"][1].tolist()
     assert found == [[int(step * dt / 7 + 1e-9), int(step * dt / 0.5 + 1e-9)] for step in range(round(20 / dt))]
+
+
+def test_what_repeats_is_counted_without_overflow() -> None:
+    """Parts of a step of 1e15 would pass int64 after some thousand steps."""
+    with pytest.raises(InputError, match="are multiples of no time that could be counted; round them"):
+        Every(math.pi, math.e, math.sqrt(2)).at(Clock(1 / 24, "day"))
+    Every(365.2425, 30.123457, 0.333333).at(Clock(1 / 24, "day"))
 
 
 def test_spans_of_no_length_are_refused() -> None:

@@ -13,14 +13,26 @@ from denizen.disease._waning import Waning
 from denizen.rng import Rng
 
 
-def steps(delay: float | Waning, rng: Rng, now: Any) -> Any:
-    """Steps of a delay: a number, rounded up; of a `Waning` int64 `[agents]`, sums of geometric times."""
+def steps(delay: float | Waning, rng: Rng, now: Any, what: str) -> Any:
+    """Steps of a delay: a number, rounded up; of a `Waning` int64 `[agents]`, sums of geometric times.
+
+    Args:
+        delay: in the model's unit of time.
+        rng: of the step.
+        now: the state, for its clock.
+        what: begins messages.
+
+    Raises:
+        InputError: a random delay is shorter than its phases; where its mean is a parameter, at the end of the chunk.
+    """
     if not isinstance(delay, Waning):
         return math.ceil(delay / now.time.dt - 1e-9)
     leave = delay.leave(now)
     if isinstance(leave, Tensor):
+        rng._require(f"{what}: its mean is shorter than its phases, each a step at least; lower dt", leave <= 1 + 1e-6)
         rate: Any = -torch.log1p(-leave.to(torch.float64).clamp(max=1 - 1e-12))
     else:
+        delay.fits(now.time.dt, what)
         rate = -math.log1p(-min(leave, 1 - 1e-12))
     total: Any = 0
     for phase in range(delay.phases):

@@ -78,7 +78,8 @@ class LifeTable:
             path: CSV with a header.
             age: column of ages: the first of each interval, as in 0, 1, 5, 10, …, or groups as `RateTable` reads them;
                 the last one is open.
-            value: column: ``"qx"``, probabilities to die within the interval, or ``"mx"``, hazards in 1/year.
+            value: column: ``"qx"``, probabilities to die within the interval, of the open one within a year; or
+                ``"mx"``, hazards in 1/year.
 
         Raises:
             DataError: names line or age.
@@ -109,7 +110,13 @@ class LifeTable:
             hazards.append(_hazard(f"{origin}, line {line}", k, given, years, last) if value == "qx" else given)
         table = RateTable(tuple(labels), tuple(hazards), origin)
         oldest = max(low for low, _ in map(spans._span, labels))
-        return cls(tuple(table.by_year(oldest).double().tolist()), origin)
+        years_of = table.by_year(oldest).double().tolist()
+        if value == "qx" and given == 1 and len(rows) > 1 and lengths[-2] > 1:
+            raise DataError(
+                f"{origin}, line {line}: qx=1 of the open group {row[age]!r} does not say how long they live; read "
+                f"hazards, value='mx', or write the probability to die within a year there"
+            )
+        return cls(tuple(years_of), origin)
 
     @property
     def qx(self) -> tuple[float, ...]:

@@ -90,7 +90,7 @@ class Test:
         taken = (taken != 0).to(torch.int8) * alive * ~waits
         prob = torch.where(has_it != 0, self.sensitivity, 1 - self.specificity)
         outcome = scope.bernoulli("positive", prob, where=taken)
-        wait = steps(self.delay, scope, now)
+        wait = steps(self.delay, scope, now, "Test: delay")
         if isinstance(wait, int) and wait == 0:
             told, right = told | (taken != 0), right | (outcome != 0)
             taken_later = torch.zeros_like(taken)

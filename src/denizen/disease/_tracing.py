@@ -81,7 +81,7 @@ class Tracing:
         scope = rng[name]
         told, _, waits = due(now, pending)
         named = contacts.traced(scope, "named", index, self.coverage) * alive * ~waits
-        wait = steps(self.delay, scope, now)
+        wait = steps(self.delay, scope, now, "Tracing: delay")
         later = named
         if isinstance(wait, int) and wait == 0:
             told, later = told | (named != 0), torch.zeros_like(named)

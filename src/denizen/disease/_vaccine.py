@@ -1,7 +1,8 @@
 """Vaccines: what a dose does to the hazard of infection, for how long, and the levels of a stage that keep it.
 
 The levels of a vaccine of D doses are "none", then for each dose its phases of protection and, where somebody may have
-had it and not be protected, "dose d unprotected". Waning thereby always leads to the next level.
+had it and not be protected, "dose d unprotected". Waning thereby always leads to the next level. Where another dose of
+an all-or-nothing vaccine may follow, those whom a dose protected until it waned have a level of their own.
 """
 
 import dataclasses
@@ -83,7 +84,7 @@ class Vaccine:
         if dose == 0:
             return ("none",)
         unprotected = self.kind == "all_or_nothing" or self.waning is not None
-        return (*self._phases(dose), *([f"dose {dose} unprotected"] if unprotected else []))
+        return (*self._phases(dose), *self._waned(dose), *([f"dose {dose} unprotected"] if unprotected else []))
 
     def start(self, like: Tensor) -> Stage:
         """The field at the start, nobody having had a dose: for `init`, where `like` is any `[agents]`."""
@@ -111,7 +112,8 @@ class Vaccine:
         """The field after a dose.
 
         All-or-nothing: a first dose protects with probability efficacy. A later one lifts the share of the protected
-        to its own efficacy: who is not protected becomes so with probability (e₂ - e₁) / (1 - e₁).
+        to its own efficacy: whom the one before protected is so again, waned or not, and whom it did not becomes so
+        with probability (e₂ - e₁) / (1 - e₁).
 
         Args:
             rng: of the step; the draw is called "take".
@@ -126,7 +128,7 @@ class Vaccine:
         for dose in range(self.doses, 0, -1):  # the last first: nobody gets two at once
             to, lost = f"dose {dose} protected", f"dose {dose} unprotected"
             for level in self.levels_of(dose - 1):
-                if take is None or level in self._phases(dose - 1):
+                if take is None or level in (*self._phases(dose - 1), *self._waned(dose - 1)):
                     status = status.move(dosed, to, source=level)
                 else:
                     took = dosed * take
@@ -163,6 +165,11 @@ class Vaccine:
         if dose == 0:
             return ()
         return (self.waning or Waning(1.0)).levels(f"dose {dose} protected")
+
+    def _waned(self, dose: int) -> tuple[str, ...]:
+        """The level of those whom the dose protected until it waned, where the next dose tells them from others."""
+        told = self.kind == "all_or_nothing" and self.waning is not None and 0 < dose < self.doses
+        return (f"dose {dose} waned",) if told else ()
 
     def _own(self, status: Any) -> tuple[str, ...]:
         if not isinstance(status, Stage) or tuple(status.levels) != self.levels:

@@ -268,6 +268,9 @@ class Weekly(When):
         raise InputError("Weekly: the run has not placed it in its steps")
 
 
+_LONGEST = 2**32  # parts of a step: 2**31 steps of it are counted in int64
+
+
 @dataclasses.dataclass(frozen=True)
 class Every(When):
     """On again and again: ``Every(days=14, on_for=3)`` is on for the first three days of every fourteen.
@@ -300,6 +303,11 @@ class Every(When):
         times = [fraction(time) for time in (self.days, self.on_for, self.first)]
         parts = math.lcm(step.denominator, *(time.denominator for time in times))
         length, period, lasts, first = (int(parts * time) for time in (step, *times))
+        if length > _LONGEST:
+            raise InputError(
+                f"Every: days={self.days!r}, on_for={self.on_for!r}, first={self.first!r}, and steps of "
+                f"{float(step):g} days are multiples of no time that could be counted; round them"
+            )
         begin = first % period
         spans = [(begin, min(begin + lasts, period))]
         spans += [(0, begin + lasts - period)] if begin + lasts > period else []
