@@ -101,6 +101,11 @@ def test_tables_from_files(tmp_path):
         alive.append(alive[-1] * (1 - q))
     assert [table.survival()[age] for age in (0, 1, 5, 15, 45, 75, 95)] == pytest.approx(alive, rel=1e-5)
     assert table.qx[95] == pytest.approx(0.4)
+    for text in ("age,qx\n10+,0.3\n0-4,0.1\n5-9,0.2\n", "age,qx\n5-9,0.2\n10,0.3\n0-4,0.1\n"):  # in any order
+        anyhow = LifeTable.from_csv(written(tmp_path, text))
+        assert [anyhow.survival()[age] for age in (5, 10, 11)] == pytest.approx([0.9, 0.72, 0.504])
+    closed = LifeTable.from_csv(written(tmp_path, "age,qx\n0-4,0.1\n5-9,0.2\n"))  # the last group is five years, too
+    assert closed.survival()[10] == pytest.approx(0.72)
     by_age = LifeTable.from_csv(written(tmp_path, "age,qx\n0,0.1\n1,0.2\n2,1\n"))
     assert by_age.hazard[-1] == 2.0  # of the last year a half is lived
     by_rates = LifeTable.from_csv(written(tmp_path, "age,mx\n0-9,0.01\n10+,0.05\n"), value="mx")
@@ -121,8 +126,9 @@ def test_tables_from_files(tmp_path):
         (lambda path: LifeTable.from_csv(path("age,qx\n1,0.1\n5,1\n")), "expected ages from 0 on that rise"),
         (lambda path: LifeTable.from_csv(path("age,qx\n0,0.1\n0,1\n")), "expected ages from 0 on that rise"),
         (lambda path: LifeTable.from_csv(path("age,qx\n0-4,0.1\n6+,1\n")), "no rate for age 5"),
-        (lambda path: LifeTable.from_csv(path("age,qx\n0,0.1\n5,0.2\n85+,1\n")), "the open group '85+' does not say"),
-        (lambda path: LifeTable.from_csv(path("age,qx\n0,0.1\n5,0.2\n85,1\n")), "the open group '85' does not say"),
+        (lambda path: LifeTable.from_csv(path("age,qx\n0,0.1\n5,0.2\n85+,1\n")), "line 4: qx=1 of the last group does not say"),
+        (lambda path: LifeTable.from_csv(path("age,qx\n85-89,1\n0-84,0.2\n")), "line 2: qx=1 of the last group does not"),
+        (lambda path: LifeTable.from_csv(path("age,qx\n0,0.1\n5,0.2\n85,1\n")), "line 4: qx=1 of the last group does not say"),
         (lambda path: LifeTable.from_csv(path("age,q\n0,1\n")), "it has no column 'qx'; did you mean 'q'?"),
         (lambda path: LifeTable.from_csv(path("age,qx\n0,1.5\n1,1\n")), "qx=1.5, expected a number from 0 to 1"),
         (lambda path: LifeTable.gompertz(1e-4, 0.1).rates("moon"), "unit='moon', expected one of the calendar"),

@@ -101,22 +101,22 @@ class LifeTable:
         else:
             labels = first
         spans = RateTable(tuple(labels), (0.0,) * len(labels), origin)
-        lengths = [high - low + 1 for low, high in map(spans._span, labels)]
-        hazards = []
-        for k, (line, row) in enumerate(rows):
-            given = real(row[value], f"{origin}, line {line}: {value}")
-            last = k == len(rows) - 1
-            years = 1 if last else lengths[k]
-            hazards.append(_hazard(f"{origin}, line {line}", k, given, years, last) if value == "qx" else given)
-        table = RateTable(tuple(labels), tuple(hazards), origin)
-        oldest = max(low for low, _ in map(spans._span, labels))
-        years_of = table.by_year(oldest).double().tolist()
-        if value == "qx" and given == 1 and len(rows) > 1 and lengths[-2] > 1:
+        ages = [spans._span(label) for label in labels]
+        oldest = max(low for low, _ in ages)
+        lengths = [1 if high == OLDEST else high - low + 1 for low, high in ages]
+        hazards = [real(row[value], f"{origin}, line {line}: {value}") for line, row in rows]
+        certain = None  # the line of a last group that nobody survives
+        for k, (line, _) in enumerate(rows if value == "qx" else ()):
+            last = ages[k][0] == oldest
+            certain = line if last and hazards[k] == 1 else certain
+            hazards[k] = _hazard(f"{origin}, line {line}", k, hazards[k], lengths[k], last)
+        found = cls(tuple(RateTable(tuple(labels), tuple(hazards), origin).by_year(oldest).double().tolist()), origin)
+        if certain is not None and max(lengths) > 1:
             raise DataError(
-                f"{origin}, line {line}: qx=1 of the open group {row[age]!r} does not say how long they live; read "
-                f"hazards, value='mx', or write the probability to die within a year there"
+                f"{origin}, line {certain}: qx=1 of the last group does not say how long they live; read hazards, "
+                f"value='mx', or write the probability to die within a year there, that of an open group"
             )
-        return cls(tuple(years_of), origin)
+        return found
 
     @property
     def qx(self) -> tuple[float, ...]:
