@@ -75,6 +75,8 @@ def test_quantities_go_in_where_values_do() -> None:
     assert float(SIR(PAIR, infectious_days=units.Quantity(2, "weeks")).infectious_days) == 14
     run = dz.simulate(Trade(), 1, replicates=2, params={"way": units.Quantity([1.0, 2.0], "km")})
     assert run["gone"].tolist() == [[1000], [2000]]
+    swept = dz.sweeps.sweep(Trade(), {"way": ["1 km", units.Quantity(2.0, "km"), "3"]}, steps=1, replicates=1)
+    assert [float(row["way"]) for row in swept.sets] == [1000, 2000, 3]
     course = Course(target="income", values=["1 EUR/day", 3.0], every=1)
     assert dz.simulate(Trade(), 2, interventions=[course])["earned"].tolist() == [[7, 3]]
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen import _units
 from denizen.errors import InputError, nearest
 from denizen.model import Intervention, Model, Param
 
@@ -49,12 +50,15 @@ class Knob:
         return self.spec.high if self.spec else None
 
     def read(self, value: Any, where: str = "") -> Any:
-        """A value, or a text that stands for one, as this knob takes it.
+        """A value, a text that stands for one, or a quantity of a parameter, as this knob takes it.
 
         Raises:
             InputError: it is none, or out of bounds.
         """
         told = f"sweep: {self.name}={value!r}{where}"
+        plain = isinstance(value, str) and not _units.unit_of(value)  # 0.3 of a command line
+        if self.spec is not None and _units.is_quantity(value) and not plain:
+            value = self.spec.number(value, f"sweep: {self.name}{where}")
         found = _read(self.kind, value)
         if found is None:
             raise InputError(f"{told}, expected {WORDS[self.kind]}")
