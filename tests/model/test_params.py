@@ -222,3 +222,27 @@ def test_what_is_no_graph(annotation: Any, refused: bool) -> None:
             cls([1, 2])
     else:
         assert cls([1, 2]).contacts == [1, 2]
+
+
+def test_a_field_without_default_in_the_place_of_a_property():
+    """`num_agents: int` alone, as the message of a model without agents has it; in subclasses and environments too."""
+
+    class Crowd(dz.Model):
+        num_agents: int
+        k: float = dz.param(0.5)
+
+    class Larger(Crowd):
+        more: int = 3
+
+    class Again(Larger):
+        num_agents: int
+
+    class Team(dz.Env):
+        num_actors: int
+
+    for kind in (Crowd, Larger, Again):
+        model = kind(7)
+        assert (model.num_agents, model.replace(k=0.1).num_agents, model.replace(num_agents=4).num_agents) == (7, 7, 4)
+        with pytest.raises(TypeError, match="missing 1 required positional argument: 'num_agents'"):
+            kind()
+    assert Team(num_actors=3).num_agents == 3

@@ -284,3 +284,42 @@ def test_the_nearest_cell():
 def test_wrong_arguments_are_told(call, told):
     with pytest.raises((ModelError, InputError), match=told):
         call(Grid((3, 3)), torch.arange(9))
+
+
+@pytest.mark.parametrize("capacity", [2**31, 2**40, 2**70, torch.full((9,), 2**31), torch.full((9,), 2**62)])
+@pytest.mark.parametrize("reference", [False, True])
+def test_a_capacity_beyond_any_number_of_agents_is_room_for_all(capacity, reference):
+    with ops.reference_only() if reference else contextlib.nullcontext():
+        rng = rng_of(9)
+        after = Grid((3, 3)).settle(torch.arange(9), torch.full((9,), 4), rng, capacity=capacity)
+    assert after.tolist() == [4] * 9
+    assert not any(bad for _, bad in rng._bad)
+
+
+def test_a_cell_seen_both_ways_around_a_torus_is_one_choice():
+    """Column 2 of 4 lies two cells off either way; row 3 of 6 three cells off, and column 3 is one cell off, not 3."""
+    grid, own = Grid((6, 4)), torch.tensor([0])
+    field = torch.zeros(24).index_fill(0, torch.tensor([2, 8]), 1.0)
+    cells, counts = in_worlds(2000, 1, lambda rng: grid.best_visible(field, own, rng, vision=5, most=5)).unique(
+        return_counts=True
+    )
+    assert cells.tolist() == [2, 8]
+    assert is_uniform(counts.double())
+
+
+def test_the_best_of_masks_of_nan_and_beyond_what_anybody_sees():
+    grid, own = Grid((5, 5), torus=False), torch.tensor([12])
+    look = lambda field, rng=None, **more: grid.best_visible(
+        field, own, rng or rng_of(1), **{"vision": 2, "most": 2, **more}
+    )
+    field = torch.zeros(25).index_fill(0, torch.tensor([11]), 1.0)
+    assert look(field.bool()).tolist() == [11]
+    assert look(field.index_fill(0, torch.tensor([13, 12]), math.nan)).tolist() == [11]
+    assert look(torch.full((25,), math.nan)).tolist() == [12]
+    with pytest.raises(InputError, match=r"vision=3, expected .* to 2"):
+        look(field, vision=3)
+    rng = rng_of(1)
+    look(field, rng, vision=torch.tensor([3]))
+    assert [told for told, bad in rng._bad if bad] == [
+        "grid: best_visible was given a vision beyond most=2; raise most"
+    ]

@@ -1,5 +1,7 @@
 """Sums of agents over the cells of a grid, and values of cells for agents, beside loops over agents."""
 
+import math
+
 import pytest
 import torch
 
@@ -72,3 +74,33 @@ def test_at_and_empty_neighbours():
 def test_wrong_arguments_are_told(call, told):
     with pytest.raises(ModelError, match=told):
         call()
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.float32])
+def test_cells_of_any_kind_have_the_same_neighbours(dtype):
+    """Numbers of one byte hold neither a side of 200 nor, without a sign, the way back from row 0."""
+    for torus in (True, False):
+        grid, cell = Grid((3, 200), torus=torus), torch.tensor([5, 0, 127])
+        assert torch.equal(grid.neighbour_cells(cell.to(dtype)), grid.neighbour_cells(cell))
+        assert torch.equal(grid.shift(cell.to(dtype), (-1, 3)), grid.shift(cell, (-1, 3)))
+        row, column = torch.tensor([2, 0]), torch.tensor([100, 3])
+        assert grid.cell(row.to(dtype), column.to(dtype)).tolist() == [500, 3]
+
+
+def test_points_lie_in_cells():
+    grid = Grid((10, 10), torus=False)
+    row, column = torch.tensor([3.7, 0.0, -0.2, math.nan]), torch.tensor([2.5, 9.9, 1.0, 1.0])
+    assert grid.cell(row, column).tolist() == [32, 9, -1, -1]
+    assert Grid((10, 10)).cell(row, column).tolist() == [32, 9, 91, -1]
+    field = torch.arange(100.0)
+    assert grid.at(field, torch.tensor([7.0, 7.5, math.nan]), outside=-1).tolist() == [7, -1, -1]
+
+
+def test_sums_of_cells_carry_gradient():
+    grid, cell = Grid((3, 3)), torch.tensor([0, 4, 4, 8])
+    values = torch.tensor([0.1, 0.2, 0.3, 0.4], requires_grad=True)
+    alive = torch.tensor([1, 1, 1, 0])
+    total = grid.per_cell(cell, values, alive, max=1.0)
+    assert torch.equal(total, grid.per_cell(cell, values.detach(), alive, max=1.0))
+    (total * torch.arange(9.0)).sum().backward()
+    assert values.grad.tolist() == [0.0, 4.0, 4.0, 0.0]

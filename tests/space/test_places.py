@@ -205,3 +205,14 @@ def test_a_place_that_does_not_exist_stops_the_run():
 
     with pytest.raises(ModelError, match="catch"):
         dz.simulate(Lost(Places(6)), 2, compile=False)
+
+
+@pytest.mark.parametrize("wrong", [-1, 4, 2.5])
+def test_a_place_that_does_not_exist_spoils_every_number(wrong):
+    """Nobody of it is counted in another place, and a mean is not 0."""
+    rooms, place = Places(3, capacity=2), torch.tensor([0, 0, wrong])
+    assert rooms.occupancy(place).tolist() == [-1] * 3
+    assert rooms.sum(torch.ones(3), place).isnan().all()
+    assert rooms.mean(torch.ones(3), place).isnan().all()
+    rng = dz.rng.Rng(torch.tensor([0, 0]), torch.tensor(0), num=3)
+    assert rooms.admit(rng, "in", place, torch.tensor([0, 1, 1])).tolist() == [-1] * 3

@@ -313,6 +313,18 @@ def _is_wide(offset, distance):
     return offset.double()
 
 
+def _masks_bits(offset, distance):
+    return ((distance * 3).int() & 2).float()
+
+
+def _is_half(offset, distance):
+    return distance.half().float()
+
+
+def _is_a_byte(offset, distance):
+    return (offset[0] * 100).to(torch.uint8).float()
+
+
 LEVEL = torch.tensor(2.0)
 
 
@@ -358,6 +370,64 @@ def test_what_a_function_of_two_neighbours_can_do():
             wanted = function(offset, offset.norm())
             for one, other in zip(*[x if isinstance(x, tuple) else (x,) for x in (made, wanted)], strict=True):
                 torch.testing.assert_close(one[row], other.float(), rtol=2e-6, atol=2e-6)
+
+
+def test_numbers_made_whole_and_conditions_added_up():
+    """Bits that a kind of number loses are lost for pairs too: casts are torch's."""
+    functions = [
+        lambda o, d: torch.stack([(3 * d).int(), (-3 * d).long(), (o[0] * 5).int()]).float(),
+        lambda o, d: torch.stack([(o[0] * 3).int().bool(), (o * 0 + 0.5).bool().all(), (d > 1) + (d > 2)]).float(),
+        lambda o, d: torch.stack([(d > 1).int() + (d > 2).int(), (o > 0).amax().int()]) + 0.0,
+        lambda o, d: (d * 5).int() / 2 + torch.div((o[0] * 5).int(), 2, rounding_mode="floor"),
+    ]
+    position = places(PLANE, 12)
+    offset, distance, near = every_pair(PLANE, position, 3.0)
+    for function in functions:
+        found = torch.zeros(PLANE.near(position, 3.0).reduce(function).shape)
+        for one, other in near.nonzero().tolist():
+            found[one] += function(offset[one, other], distance[one, other])
+        torch.testing.assert_close(PLANE.near(position, 3.0).reduce(function), found)
+
+
+@pytest.mark.parametrize("pair", [_masks_bits, _is_half, _is_a_byte])
+def test_kinds_of_numbers_that_pairs_do_not_have(pair):
+    with pytest.raises(ModelError, match=r"bitwise_and of numbers|float16 numbers|uint8 numbers"):
+        PLANE.near(places(PLANE, 5), 1.0).reduce(pair)
+
+
+REACH = 1.0
+
+
+def _nearer(offset, distance):
+    return _as_near(distance)
+
+
+def _as_near(distance):
+    return torch.where(distance < REACH, 1.0, 0.0)
+
+
+def test_a_number_that_a_function_finds_outside_may_change(monkeypatch):
+    """As a notebook's does between two runs; also one in a closure, and one in a class."""
+
+    class Held:
+        reach = 1.0
+
+    reach = 1.0
+    closed = lambda offset, distance: torch.where(distance < reach, 1.0, 0.0)
+    of_class = lambda offset, distance: torch.where(distance < _HELD[0].reach, 1.0, 0.0)
+    _HELD[:] = [Held]
+    near = PLANE.near(places(PLANE, 40), 3.0)
+    few = near.reduce(_nearer)
+    assert torch.equal(near.reduce(closed), few)
+    assert torch.equal(near.reduce(of_class), few)
+    monkeypatch.setitem(globals(), "REACH", 2.0)
+    reach = Held.reach = 2.0
+    more = PLANE.near(places(PLANE, 40), 2.0).count().float()
+    assert few.sum() < more.sum()
+    assert all(torch.equal(near.reduce(pair), more) for pair in (_nearer, closed, of_class))
+
+
+_HELD: list[type] = []
 
 
 def test_functions_that_bits_do_not_depend_on_are_close_enough():

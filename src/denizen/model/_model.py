@@ -112,7 +112,10 @@ class Model:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        required = _without_default(cls)
         dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+        for name in required:
+            setattr(cls, name, _Given(name))
         cls.__setattr__ = _refuse  # type: ignore[method-assign]  # says what to do, where a dataclass says "frozen"
         fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # made a dataclass on the line above
         cls.params = {f.name: f.metadata["param"] for f in fields if "param" in f.metadata}
@@ -246,6 +249,33 @@ def _check_methods(cls: type[Any]) -> None:
             raise ModelError(
                 f"{cls.__name__}.{name} at {place} is {name}{has}, expected {wanted}: write def {wanted}"
             ) from None
+
+
+class _Given:
+    """In the place of a base's property of the same name, for a field that has no default: models hold it themselves.
+
+    To a class it is as if the name were not there, so that a subclass finds no default either.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, model: Any, cls: type) -> Any:
+        raise AttributeError(f"{cls.__name__} has no {self._name}")
+
+
+def _without_default(cls: type) -> list[str]:
+    """Fields such as ``num_agents: int``, for which a dataclass would take the base's property as default."""
+    names = [
+        name
+        for name, annotation in cls.__annotations__.items()
+        if name not in vars(cls)
+        and isinstance(getattr(cls, name, None), property)
+        and "ClassVar" not in str(annotation)
+    ]
+    for name in names:
+        setattr(cls, name, dataclasses.field())
+    return names
 
 
 def _refuse(model: Model, name: str, value: Any) -> None:

@@ -152,13 +152,13 @@ class CellMoves(AgentsInCells):
     ) -> Tensor:
         """The cell of the largest value that an agent sees along the lines of the grid, its own cell included.
 
-        Of equally good ones the nearest, of equally near ones one drawn at random.
+        Of equally good ones the nearest, of equally near ones one drawn at random. NaN is the worst value of all.
 
         Args:
             field: `[cells]`.
             cell: `[agents]`, where each is.
             rng: of the step; of the agents' axis.
-            vision: how many cells far each sees: a number, or whole numbers `[agents]`.
+            vision: how many cells far each sees: a number, or whole numbers `[agents]`. One above `most` stops the run.
             most: the farthest that anybody sees.
             where: mask `[cells]` of those that may be chosen besides its own, such as ``occupants == 0``.
 
@@ -168,15 +168,21 @@ class CellMoves(AgentsInCells):
         place = self._seen("best_visible", cell, rng)
         self._a_field("best_visible", "field", field)
         most = whole("Grid.best_visible", "most", most, 1, max(self.shape) - 1)
-        seen, far = self._lines(place, most)
-        allowed = (seen >= 0) & (far <= (vision if isinstance(vision, int) else vision[:, None]))
+        if isinstance(vision, Tensor):
+            self._same("best_visible", "vision", vision, cell)
+            rng._bad.append((_TOO_FAR.format(most), (vision > most).any().to(torch.int8)))
+        else:
+            whole("Grid.best_visible", "vision", vision, 0, most)
+        seen, far, once = self._lines(place, most)
+        allowed = (seen >= 0) & once & (far <= (vision[:, None] if isinstance(vision, Tensor) else vision))
         if where is not None:
             allowed = allowed & (self.at(where, seen) != 0)
         own = torch.ones_like(place, dtype=torch.bool)[:, None]
         seen, allowed = torch.cat([place[:, None], seen], 1), torch.cat([own, allowed], 1)
         far = torch.cat([torch.zeros_like(far[:1]), far])
-        value = self.at(field, seen)
+        value = self.at(field.to(torch.int8) if field.dtype == torch.bool else field, seen)
         worst = -torch.inf if value.is_floating_point() else torch.iinfo(value.dtype).min
+        value = torch.where(value == value, value, torch.full_like(value, worst))
         value = torch.where(allowed, value, torch.full_like(value, worst))
         good = allowed & (value == value.amax(-1, keepdim=True))
         return _drawn(torch.where(good, most - far, -1), seen, rng.integers("best", 0, 1 << _WORD))
@@ -238,8 +244,12 @@ class CellMoves(AgentsInCells):
     def _hit(self, where: Tensor, cell: Tensor) -> Tensor:
         return (self.at(where, cell) != 0).to(torch.int32)
 
-    def _lines(self, place: Tensor, most: int) -> tuple[Tensor, Tensor]:
-        """Cells along the axes in both directions, nearest first: int64 `[agents, seen]`, and how far they are."""
+    def _lines(self, place: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Cells along the axes in both directions, nearest first: int64 `[agents, seen]`, and how far they are.
+
+        Besides, which are to be counted: on a torus a cell that is seen both ways is only where it is nearer, and
+        halfway round only one way, or it would be drawn twice as often.
+        """
         axes = len(self.shape)
         number = torch.arange(2 * axes * most, device=place.device)
         far, way = torch.div(number, 2 * axes, rounding_mode="floor") + 1, number % (2 * axes)
@@ -248,7 +258,12 @@ class CellMoves(AgentsInCells):
         moved = [
             p + torch.where(torch.div(way, 2, rounding_mode="floor") == axis, step, 0) for axis, p in enumerate(places)
         ]
-        return torch.where(place[:, None] >= 0, self.cell(*moved), NO_CELL), far
+        once = torch.ones_like(far, dtype=torch.bool)
+        if self.torus:
+            for axis, size in enumerate(self.shape):
+                there = (2 * far < size) | ((2 * far == size) & (way % 2 == 0))
+                once = once & (there | (torch.div(way, 2, rounding_mode="floor") != axis))
+        return torch.where(place[:, None] >= 0, self.cell(*moved), NO_CELL), far, once
 
     def _seen(self, method: str, cell: Tensor, rng: Rng) -> Tensor:
         place = self._whole(method, cell)
@@ -269,13 +284,14 @@ class CellMoves(AgentsInCells):
 
     def _limit(self, method: str, capacity: int | Tensor, rng: Rng) -> Tensor:
         """Capacities: int64 `[cells]`, or `[1]` where all cells have the same."""
+        most = rng._num  # as good as any number above: room is counted in int32
         if not isinstance(capacity, Tensor):
-            number = whole(f"Grid.{method}", "capacity", capacity, 1)
+            number = min(whole(f"Grid.{method}", "capacity", capacity, 1), most)
             return torch.full((1,), number, dtype=torch.int64, device=rng._key.device)
         self._a_field(method, "capacity", capacity)
         if capacity.is_floating_point():
             raise ModelError(f"Grid.{method}: capacity is {capacity.dtype}, expected whole numbers")
-        return capacity.to(torch.int64)
+        return capacity.to(torch.int64).clamp(-1, most)
 
     def _flag(self, method: str, capacity: int | Tensor, rng: Rng, bad: Tensor) -> None:
         """What stops the run at the end of the chunk, as an operation found it."""
@@ -286,6 +302,7 @@ class CellMoves(AgentsInCells):
 
 _BEYOND = "expected numbers of cells, or -1 to stay; grid.cell(row, column) gives them"
 _OUTSIDE = "expected cells from 0 on for all that are alive; give alive= where places of agents are free"
+_TOO_FAR = "grid: best_visible was given a vision beyond most={}; raise most"
 _FULL = "spread the agents in init, with grid.to_empty(None, None, rng), or raise the capacity"
 
 

@@ -12,10 +12,10 @@ from torch import Tensor
 from denizen import ops
 from denizen._arguments import number
 from denizen.errors import ModelError
+from denizen.space._exact import sloped
 from denizen.space._lattice import Lattice
 
 _FRACTION_BITS = 62  # of an int64 without its sign, shared between a bound and as many agents as there are
-_MOST_FLOAT_CELLS = 2**24  # whole numbers that float32, the form of counts in a relaxed run, tells apart
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,8 @@ class AgentsInCells(Lattice):
             values: `[agents]`: whole numbers or masks, or real numbers with a bound.
             alive: mask `[agents]` of those who count.
             max: largest |value| that can occur, for real numbers: they are added in fixed point, exact to 2^-62 of the
-                bound times the number of agents. A larger value, or a NaN, makes the whole result NaN.
+                bound times the number of agents. A larger value, or a NaN, makes the whole result NaN. Gradients go
+                through to the values.
 
         Returns:
             `[cells]`: int64, or float32 for real numbers; all of it -2**31, or NaN, where an agent that
@@ -65,6 +66,7 @@ class AgentsInCells(Lattice):
         bounded = values.abs() <= max
         fixed = torch.where(counts & bounded, (values.to(torch.float64) / unit).round(), 0).to(torch.int64)
         total = (self._added(place, fixed).to(torch.float64) * unit).to(torch.float32)
+        total = sloped(total, lambda: self._added(place, torch.where(counts & bounded, values, 0.0).to(torch.float32)))
         return torch.where(outside | (counts & ~bounded).any(), torch.nan, total)
 
     def at(self, field: Tensor, cell: Tensor, outside: float = 0) -> Tensor:
@@ -109,19 +111,6 @@ class AgentsInCells(Lattice):
         """Sums of values by cell: `[cells]`."""
         zeros = torch.zeros(self.num_cells, dtype=values.dtype, device=values.device)
         return zeros.scatter_add(0, place, values)
-
-    def _whole(self, method: str, cell: Tensor) -> Tensor:
-        """Numbers of cells as int64; counts are float32 in a relaxed run."""
-        if not isinstance(cell, Tensor):
-            raise ModelError(
-                f"Grid.{method}: cell is {type(cell).__name__} {reprlib.repr(cell)}, expected a tensor of cells"
-            )
-        if cell.is_floating_point() and self.num_cells > _MOST_FLOAT_CELLS:
-            raise ModelError(
-                f"Grid.{method}: cell is {cell.dtype}, which does not tell {self.num_cells:,} cells apart; run without "
-                f"relax=, or take a smaller grid"
-            )
-        return cell.to(torch.int64)
 
     def _a_field(self, method: str, name: str, field: Tensor) -> None:
         if not isinstance(field, Tensor) or field.shape != (self.num_cells,):

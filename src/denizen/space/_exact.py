@@ -1,6 +1,7 @@
 """Sums that do not depend on order, in plain torch and with gradients: of numbers on a grid, in float64."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -39,4 +40,15 @@ def exact(caller: str, values: Tensor, num: int, bound: float | None = None) -> 
         unit = torch.where((wide.detach().abs() <= bound).all(), static, torch.nan)
     grain = unit * 2.0 ** (math.ceil(math.log2(num + 1)) - _BITS)
     rounded = torch.round(wide.detach() / grain) * grain
-    return wide + (rounded - wide.detach()) if torch.is_grad_enabled() else rounded
+    return sloped(rounded, lambda: wide)
+
+
+def sloped(exact: Tensor, smooth: Callable[[], Tensor]) -> Tensor:
+    """A rounded value with the slope of what it was rounded from, where gradients are on.
+
+    Whether they are wanted of this value cannot be asked: a world of a batch says no.
+    """
+    if not torch.is_grad_enabled():
+        return exact
+    value = smooth()
+    return exact.detach() + (value - value.detach())

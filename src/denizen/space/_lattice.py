@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import reprlib
 from typing import Literal
 
 import torch
@@ -14,6 +15,7 @@ from denizen.space._structure import Structure
 
 _MOST_CELLS = 2**31 - 1  # a cell's number fits an int32, the kind of a count
 NO_CELL = -1
+_MOST_FLOAT_CELLS = 2**24  # whole numbers that float32, the form of counts in a relaxed run, tells apart
 
 Offset = tuple[int, ...]
 
@@ -67,6 +69,21 @@ class Lattice(Structure):
         sides = [abs(by) for by in offset]
         return max(sides) if self.neighbours == "moore" else sum(sides)
 
+    def _whole(self, method: str, cell: Tensor) -> Tensor:
+        """Numbers of cells as int64; counts are float32 in a relaxed run. What is not whole is no cell."""
+        if not isinstance(cell, Tensor):
+            raise ModelError(
+                f"Grid.{method}: cell is {type(cell).__name__} {reprlib.repr(cell)}, expected a tensor of cells"
+            )
+        if cell.is_floating_point() and self.num_cells > _MOST_FLOAT_CELLS:
+            raise ModelError(
+                f"Grid.{method}: cell is {cell.dtype}, which does not tell {self.num_cells:,} cells apart; run without "
+                f"relax=, or take a smaller grid"
+            )
+        if cell.is_floating_point():
+            cell = torch.where(cell == cell.trunc(), cell.detach(), NO_CELL)
+        return cell.to(torch.int64)
+
     def _box(self, radius: int) -> list[Offset]:
         return list(itertools.product(range(-radius, radius + 1), repeat=len(self.shape)))
 
@@ -74,10 +91,11 @@ class Lattice(Structure):
         return 0 < self.distance(offset) <= self.radius
 
     def coordinates(self, cell: Tensor) -> tuple[Tensor, ...]:
-        """Place of each cell along each axis: (row, column) on a plane, each of the shape of `cell`.
+        """Place of each cell along each axis: (row, column) on a plane, int64, each of the shape of `cell`.
 
         Cell -1 has the coordinates of no cell: `cell` leads back to -1 on a closed grid only.
         """
+        cell = self._whole("coordinates", cell)  # a narrow one would wrap at 127 or below 0
         places: list[Tensor] = []
         for size in reversed(self.shape[1:]):
             places.append(cell % size)
@@ -85,17 +103,26 @@ class Lattice(Structure):
         return (cell, *reversed(places))
 
     def cell(self, *coordinates: Tensor) -> Tensor:
-        """The cell at (row, column): int64; coordinates beyond a side wrap on a torus and are -1 on a closed grid."""
+        """The cell at (row, column): int64; coordinates beyond a side wrap on a torus and are -1 on a closed grid.
+
+        Real coordinates are those of a point, and the cell is the one that it lies in; -1 where one is not finite.
+        """
         if len(coordinates) != len(self.shape):
             raise ModelError(
                 f"Grid.cell: got {len(coordinates)} coordinates, expected {len(self.shape)} on shape {self.shape}"
             )
         flat, inside = torch.zeros_like(coordinates[0], dtype=torch.int64), None
         for place, size in zip(coordinates, self.shape, strict=True):
+            within = None
+            if place.is_floating_point():
+                within = torch.isfinite(place)
+                place = torch.where(within, place.detach(), NO_CELL).floor()
+            place = place.to(torch.int64)
             if self.torus:
                 place = place % size
             else:
                 within = (place >= 0) & (place < size)
+            if within is not None:
                 inside = within if inside is None else inside & within
             flat = flat * size + place
         return flat if inside is None else torch.where(inside, flat, NO_CELL)

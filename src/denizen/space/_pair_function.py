@@ -27,10 +27,15 @@ _ADVICE = (
 )
 
 
-@functools.lru_cache(maxsize=256)
+Program = tuple[str, tuple[Shape, ...], bool]
+
+_KEPT = 256
+_programs: dict[Any, Program] = {}
+
+
 def program_of(
     function: Callable[..., Any], dims: int, theirs: tuple[Shape, ...], own: tuple[Shape, ...], shared: int
-) -> tuple[str, tuple[Shape, ...], bool]:
+) -> Program:
     """(text of the program, shapes of its results, whether they came as a tuple) of a function.
 
     Args:
@@ -43,6 +48,10 @@ def program_of(
     Raises:
         ModelError: for what a function of two neighbours cannot do.
     """
+    known = _known(function)
+    key = known if known is None else (known, dims, theirs, own, shared)
+    if key in _programs:
+        return _programs[key]
     found: list[Any] = []
 
     def read() -> None:  # in a thread of its own, which has none of torch's modes and transforms
@@ -56,7 +65,47 @@ def program_of(
     thread.join()
     if isinstance(found[0], BaseException):
         raise found[0]
+    if key is not None:
+        if len(_programs) >= _KEPT:
+            _programs.clear()
+        _programs[key] = found[0]
     return found[0]
+
+
+def _known(function: Any, above: tuple[Any, ...] = ()) -> Any:
+    """What a function's program depends on: its code and every value that it finds outside its arguments.
+
+    A number that a notebook sets anew must make another program. None where this cannot be told, as of objects.
+    """
+    if isinstance(function, types.BuiltinFunctionType):
+        return function
+    if not isinstance(function, types.FunctionType):
+        return None
+    try:
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    except ValueError:  # not filled yet
+        return None
+    names = _names(function.__code__)
+    found = [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    found += [value for name, value in function.__globals__.items() if name in names]
+    parts = [_part(value, (*above, function)) for value in found]
+    return None if None in parts else (function.__code__, *parts)
+
+
+def _part(value: Any, above: tuple[Any, ...]) -> Any:
+    if isinstance(value, tuple):
+        parts = [_part(one, above) for one in value]
+        return None if None in parts else (tuple, *parts)
+    if value is None or isinstance(value, bool | int | float | str):
+        return type(value), repr(value)  # tells 1 from 1.0 and 0.0 from -0.0
+    if isinstance(value, types.ModuleType):
+        return value.__name__ if value.__name__.partition(".")[0] in ("math", "torch") else None
+    return "itself" if value in above else _known(value, above)
+
+
+def _names(code: types.CodeType) -> set[str]:
+    inner = [_names(part) for part in code.co_consts if isinstance(part, types.CodeType)]
+    return set(code.co_names).union(*inner)
 
 
 def _name(function: Callable[..., Any]) -> str:
@@ -154,9 +203,10 @@ class _Reader(TorchDispatchMode):
             self._refuse(f"{name} in place", "write x = x + y, and torch.stack for parts")
         out = func(*args, **kwargs)
         results = list(out) if isinstance(out, tuple | list) else [out]
+        for one in results:
+            if one.dtype not in _DTYPES:
+                self._refuse(f"{one.dtype} numbers", "float32 is what pairs are computed in, int32 and int64 count")
         for one, where in zip(results, self._places(func, name, args, kwargs, results), strict=True):
-            if one.dtype == torch.float64 or one.dtype.is_complex:
-                self._refuse(f"{one.dtype} numbers", "float32 is what pairs are computed in")
             self._known[id(one)] = (one, where)
         return out
 
@@ -181,12 +231,18 @@ class _Reader(TorchDispatchMode):
             return [np.array(_total(self._builder, [self._builder.mul(x, y) for x, y in pairs]))]
         if name not in _EACH:
             self._refuse(name)
-        shape = tuple(results[0].shape)
+        shape, dtype = tuple(results[0].shape), results[0].dtype
+        if name.startswith("bitwise_") and dtype != torch.bool:
+            self._refuse(f"{name} of numbers", "&, |, ^ and ~ are for conditions")
+        cut = name == "_to_copy" and args[0].dtype.is_floating_point and not dtype.is_floating_point
         operands = [np.broadcast_to(self.places(a), shape) if isinstance(a, Tensor) else a for a in args]
         made = np.empty(shape, dtype=np.int64)
         for place in np.ndindex(*shape):
             numbers = [a[place] if isinstance(a, np.ndarray) else a for a in operands]
-            made[place] = _EACH[name](self._builder, *numbers, **_plain(kwargs))
+            value = _EACH[name](self._builder, *numbers, **_plain(kwargs))
+            if dtype == torch.bool:  # of bools, + is "or"
+                value = self._builder.truth(value)
+            made[place] = _trunc(self._builder, value) if cut and dtype != torch.bool else value
         return [made]
 
     def _moved(self, func: Any, args: Any, kwargs: Any) -> list[np.ndarray]:
@@ -365,6 +421,8 @@ _EACH: dict[str, Callable[..., int]] = {
     "_to_copy": lambda b, x: int(x),
 }
 
+_DTYPES = (torch.float32, torch.bool, torch.int32, torch.int64)
+
 
 def _along(places: np.ndarray, dims: Any) -> np.ndarray:
     """Numbers with the axes that go together in one, the last."""
@@ -402,8 +460,8 @@ _SUMS: dict[str, Callable[..., np.ndarray]] = {
     "sum": _fold(_total),
     "mean": _fold(lambda b, row: b.op("div", _total(b, row), b.const(len(row)))),
     "prod": _fold(lambda b, row: functools.reduce(b.mul, [b.number(place) for place in row])),
-    "amin": _fold(lambda b, row: functools.reduce(b.least, row)),
-    "amax": _fold(lambda b, row: functools.reduce(b.most, row)),
+    "amin": _fold(lambda b, row: functools.reduce(b.least, map(b.number, row))),
+    "amax": _fold(lambda b, row: functools.reduce(b.most, map(b.number, row))),
     "all": _fold(lambda b, row: functools.reduce(lambda x, y: b.op("and", x, y), [b.truth(place) for place in row])),
     "any": _fold(lambda b, row: functools.reduce(lambda x, y: b.op("or", x, y), [b.truth(place) for place in row])),
     "linalg_vector_norm": _length,

@@ -98,10 +98,11 @@ class Places(Structure):
         there = torch.ones_like(place, dtype=torch.int8) if alive is None else (alive != 0).to(torch.int8)
         values = values if alive is None else torch.where(there != 0, values, torch.zeros_like(values))
         others = self.sum(there, place)
-        return torch.where(others > 0, self.sum(values, place, where=where, max=max) / others.clamp(min=1.0), 0.0)
+        mean = self.sum(values, place, where=where, max=max) / others.clamp(min=1.0)
+        return torch.where(others == 0, 0.0, mean)  # NaN stays
 
     def occupancy(self, place: Tensor, *, alive: Tensor | None = None) -> Tensor:
-        """How many agents are in each place: int32 `[places]`.
+        """How many agents are in each place: int32 `[places]`; all of it -1 where a place does not exist.
 
         Args:
             place: as for `sum`.
@@ -109,7 +110,8 @@ class Places(Structure):
         """
         there = torch.ones_like(place) if alive is None else (alive != 0)
         _check("occupancy", there, place, None)
-        return self._totals(there.to(torch.int64), self._inside(place)[0])[: self.num_places].to(torch.int32)
+        inside, bad = self._inside(place)
+        return torch.where(bad, -1, self._totals(there.to(torch.int64), inside)[: self.num_places].to(torch.int32))
 
     def admit(self, rng: Rng, name: str, place: Tensor, wanted: Tensor) -> Tensor:
         """Where agents are after those who want to be elsewhere went there, as far as there is room.
@@ -134,6 +136,7 @@ class Places(Structure):
             self.capacity - self.occupancy(place), (0, 1), value=2**31 - 1
         )  # nowhere has room
         (goal, bad), moves = self._inside(wanted), wanted != place
+        bad = bad | self._inside(place)[1]
         goal = torch.where(moves, goal, self.num_places + 1)  # who stays is last, for nothing
         turn = rng.permutation(name)
         order = turn[torch.argsort(goal[turn], stable=True)]

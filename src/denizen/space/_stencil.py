@@ -19,6 +19,7 @@ from denizen._arguments import number
 from denizen.errors import ModelError
 from denizen.ops import FRACTION_BITS
 from denizen.rng import Rng
+from denizen.space._exact import sloped
 from denizen.space._graph import Graph, fraction_bits
 from denizen.space._lattice import Lattice, Offset
 from denizen.space._origin import Origin
@@ -172,10 +173,10 @@ class Stencils(Lattice):
         bound = number("Grid.diffuse", "max", max, above=0)
         unit = 2.0 ** (math.ceil(math.log2(bound)) - _DIGITS + 1)
         scaled = torch.where(field.abs() <= 2 * bound, field, torch.nan) * (1 / unit)
-        amount = _sloped(torch.round(scaled), lambda: scaled)
+        amount = sloped(torch.round(scaled), lambda: scaled)
         wanted, most = torch.round(amount * share), torch.trunc(amount * self._part)
         whole = torch.where(wanted.abs() <= most.abs(), wanted, most)
-        passed = _sloped(whole, lambda: amount * share)
+        passed = sloped(whole, lambda: amount * share)
         return (amount - degree * passed + self._around(passed, torch.add, 0)) * unit
 
     def graph(self) -> Graph:
@@ -326,7 +327,7 @@ class Stencils(Lattice):
         scaled = torch.where(values.abs() <= bound, torch.round(values * 2.0**bits), alarm)
         total = self._around(scaled.to(torch.int64), torch.add, 0).to(torch.float64)
         exact = torch.where(total.abs() < alarm / 2, (total * 2.0**-bits).to(torch.float32), torch.nan)
-        return _sloped(exact, lambda: self._around(values, torch.add, 0))
+        return sloped(exact, lambda: self._around(values, torch.add, 0))
 
     def _check(self, method: str, values: Tensor, where: Tensor | None = None, needed: Tensor | None = None) -> None:
         if where is not None and needed is not None:
@@ -362,14 +363,3 @@ def _joined(combine: Combine, one: Tensor | None, other: Tensor | None) -> Tenso
     if one is None or other is None:
         return other if one is None else one
     return combine(one, other)
-
-
-def _sloped(exact: Tensor, smooth: Callable[[], Tensor]) -> Tensor:
-    """A rounded value with the slope of what it was rounded from, where gradients are on.
-
-    Whether they are wanted of this value cannot be asked: a world of a batch says no.
-    """
-    if not torch.is_grad_enabled():
-        return exact
-    value = smooth()
-    return exact.detach() + (value - value.detach())
