@@ -22,8 +22,8 @@ from denizen.zoo.covid import covid
 from denizen.zoo.dotgat.opinions import Learnt, Opinions
 from denizen.zoo.hiv.model import HIV
 from denizen.zoo.household_tracing import HouseholdTracing
-from denizen.zoo.seir import seir
-from denizen.zoo.sir import sir
+from denizen.zoo.seir import SEIR, seir
+from denizen.zoo.sir import SIR, sir
 from denizen.zoo.sir_vaccination.model import SIRVaccination
 from denizen.zoo.sirs.model import SIRS
 from denizen.zoo.sis.model import SIS
@@ -49,11 +49,12 @@ CONVERTS["covid"] = CITY
 CASES = {"covid": "daily_infected"}
 SCHEDULED = dz.space.Layers({"home": CONTACTS, "school": CONTACTS}, {"school": [1.0, 0.0]})
 REFUSES = {
-    "sir by a schedule": (sir(SCHEDULED, **RATES), "'school' is a schedule"),
-    "seir by a schedule": (seir(SCHEDULED, **RATES), "'school' is a schedule"),
     "opinions on contacts": (Opinions(contacts=CONTACTS), "a whole round"),
     "learnt opinions": (Learnt(network=torch.nn.Identity(), num_agents=5), "a whole round"),
 }
+BY_SCHEDULE = {"covid": CITY.replace(contacts=SCHEDULED)}
+BY_SCHEDULE |= {made.__name__: made(SCHEDULED) for made in (SIR, SEIR, SIS, SIRS, Strains, SIRVaccination)}
+REFUSES |= {f"{name} by a schedule": (model, "'school' is a schedule") for name, model in BY_SCHEDULE.items()}
 GRIDS = ("ants", "boids", "circles", "forest_fire", "life", "opinions", "schelling", "sugarscape", "traffic", "wealth")
 REFUSES |= {name: (entries(ModelEntry)[name].build(), "expected 1: ") for name in (*GRIDS, "wolf_sheep")}
 HOMES = dz.space.Layers({"home": CONTACTS, "outside": CONTACTS})

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.errors import InputError
-from denizen.zoo._contacts import check_days
+from denizen.zoo._contacts import check_days, check_schedules
 
 from .config import AGE_GROUPS
 
@@ -55,8 +55,9 @@ class Covid(dz.Model):
         return () if ask is None else (dz.model.Ask(target="isolation", groups=AGE_GROUPS, answer=ask, days=1),)
 
     def fits(self, dt: float) -> None:
-        """Refuse steps that neither divide a day nor are whole days, and those that would step over a stage."""
+        """Refuse steps that neither divide a day nor are whole days, schedules by them, and to step over a stage."""
         check_days("covid", dt)
+        check_schedules(self.contacts, dt)
         if any(len(row.unique()) < 3 for row in self.stages(dt)):
             raise InputError(f"covid: dt={dt:g}, expected no more than the shortest stage, or nobody would be in it")
 

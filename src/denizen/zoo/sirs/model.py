@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.zoo._contacts import check_schedules
 
 
 class People(dz.State):
@@ -27,6 +28,10 @@ class SIRS(dz.Model):
     immune_days: Tensor = dz.param(60.0, low=0.01, unit="day", about="mean time until immunity is lost")
     turnover: Tensor = dz.param(0.0, low=0.0, unit="1/day", about="rate at which agents die and are replaced")
     seed_share: Tensor = dz.param(0.05, low=0.0, high=1.0, learnable=False, about="share infected at the start")
+
+    def fits(self, dt: float) -> None:
+        """Refuse schedules by the step where a step is no day."""
+        check_schedules(self.contacts, dt)
 
     def init(self, rng: dz.rng.Rng) -> People:
         """Infect a random share."""
