@@ -145,3 +145,150 @@ def test_a_step_is_called_without_an_engine() -> None:
     assert int(after.here.sum()) <= 16
     seen = in_order("leave", "bear")(Shop(), now, dz.rng.Rng(torch.tensor([0, 0]), torch.tensor(0), num=PEOPLE))
     assert int(seen.here.sum()) > 0
+
+
+# --- what is noted in rounds ------------------------------------------------------------------------------------------
+
+
+class Market(Shop):
+    """Who acts notes who it is and next to whom it stands, dies sometimes, and others take its place."""
+
+    step = in_order(shuffle("act", rounds=4))
+
+    def act(self, now: Room, rng: dz.rng.Rng, acting: Tensor) -> Room:
+        place = torch.arange(PEOPLE)
+        sold = acting * rng.event("sell", 0.7)
+        rng.record("sold", sold, by=place.roll(1), me=now.id, next=now.id[place.roll(1)], turn=acting * 7)
+        now = deaths(now, acting * rng.event("go", 0.4))
+        return births(now, rng, acting * rng.event("bear", 0.4), money=3)
+
+    @dz.series
+    def took(self, events: dz.rng.Events) -> Tensor:
+        return events["act/sold"].sum()
+
+    @dz.series
+    def left(self, now: Room) -> Tensor:
+        return now.money.sum()
+
+
+def test_rows_of_a_shuffled_stage_are_of_the_round_in_which_it_happened() -> None:
+    """They had the identities and columns of the last round."""
+    log = dz.run.EventLog("act/sold")
+    run = dz.simulate(Market(), 8, replicates=2, seed=1, compile=False, log=log)
+    rows = run.events("act/sold")
+    assert len(rows) == int(run["took"].sum()) > 60
+    assert (rows["turn"] == 7).all()
+    assert (rows["id"] == rows["me"]).all()
+    assert (rows["by"] == rows["next"]).all()
+    assert len({*rows["id"].tolist()}) > PEOPLE  # the born among them
+    alone = dz.simulate(Market(), 8, worlds=[1], seed=1, compile=False, log=log).events("act/sold")
+    for name in ("step", "id", "by", "turn"):
+        assert (rows[name][rows["replicate"] == 1] == alone[name]).all(), name
+    assert list(rows)[4:6] == ["id", "by"]
+
+
+def test_a_function_of_a_log_means_places_as_the_step_found_them() -> None:
+    """Who died in a stage before, and whose place a child has by now, was said to be that child."""
+
+    class Feud(Market):
+        step = in_order("go", "hit")
+
+        def go(self, now: Room, rng: dz.rng.Rng) -> Room:
+            now = deaths(now, rng.event("go", 0.5))
+            return births(now, rng, rng.event("bear", 0.8))
+
+        def hit(self, now: Room, rng: dz.rng.Rng) -> Room:
+            rng.record("hit", rng.event("hit", 1.0))
+            return now
+
+        @dz.series
+        def took(self, events: dz.rng.Events) -> Tensor:
+            return events["hit/hit"].sum()
+
+    def neighbour(model: Any, before: Any, happened: Tensor, rng: dz.rng.Rng) -> dict[str, Tensor]:
+        place = torch.arange(PEOPLE).roll(1)
+        return {"by": place, "then": before.id[place]}
+
+    run = dz.simulate(Feud(), 5, seed=1, compile=False, log=dz.run.EventLog({"hit/hit": neighbour}))
+    rows = run.events("hit/hit")
+    assert len(rows) > 30
+    assert (rows["by"] == rows["then"]).all()
+
+
+# --- who lives after an intervention, and in environments -------------------------------------------------------------
+
+
+class Awake(Shop):
+    """Everybody alive is noted, who was born before the step among them."""
+
+    num_agents: int = PEOPLE
+
+    def step(self, now: Room, rng: dz.rng.Rng) -> Room:
+        rng.record("seen", rng.event("see", 60.0), me=now.id)
+        return now
+
+    @dz.series
+    def took(self, events: dz.rng.Events) -> Tensor:
+        return events["seen"].sum()
+
+    @dz.series
+    def left(self, now: Room) -> Tensor:
+        return now.money.sum()
+
+
+def test_a_step_knows_whom_an_intervention_killed_or_brought() -> None:
+    """Things happened to the killed, not to the born, and rows had the identity of who had been there."""
+
+    def change(model: Any, now: Room, rng: dz.rng.Rng) -> Room:
+        now = deaths(now, (torch.arange(PEOPLE) < 4).to(torch.int8))
+        return births(now, rng, (torch.arange(PEOPLE) < 7).to(torch.int8))
+
+    act = dz.model.Act(name="change", when=dz.model.During(1, 2), change=change)
+    run = dz.simulate(Awake(), 3, compile=False, interventions=[act], log=dz.run.EventLog("seen"))
+    assert run["took"].tolist() == [[16, 15, 15]]
+    rows = run.events("seen")
+    assert (rows["id"] == rows["me"]).all()
+
+
+def test_nothing_happens_to_the_dead_in_an_environment() -> None:
+    class Pond(dz.State):
+        fish: Tensor = alive("agents")
+        frogs: Tensor = alive("frogs")
+
+    class Fishing(dz.Env):
+        num_agents: int = 30
+        action_space = dz.rl.Discrete(2)
+        observation_space = dz.rl.Box(0, 30, (1,))
+
+        stages = in_order("swim", shuffle("jump", rounds=2, axis="frogs"))
+
+        def init(self, rng: dz.rng.Rng) -> Pond:
+            return Pond(fish=(torch.arange(30) < 10).to(torch.int8), frogs=(torch.arange(20) < 5).to(torch.int8))
+
+        def step(self, now: Pond, action: Tensor, rng: dz.rng.Rng) -> Pond:  # type: ignore[override]
+            return self.stages(now, rng)
+
+        def swim(self, now: Pond, rng: dz.rng.Rng) -> Pond:
+            rng.record("swam", rng.event("swim", 60.0))
+            return now
+
+        def jump(self, now: Pond, rng: dz.rng.Rng, acting: Tensor) -> Pond:
+            rng.on("frogs").record("jumped", acting * rng.on("frogs").event("jump", 60.0))
+            return now
+
+        def observe(self, now: Pond) -> Tensor:
+            return now.fish.sum()[None].to(torch.float32)
+
+        def reward(self, before: Pond, action: Tensor, now: Pond) -> Tensor:
+            return now.fish.sum().to(torch.float32)
+
+        def terminated(self, now: Pond) -> Tensor:
+            return now.fish.sum() == 0
+
+        @dz.series
+        def swam(self, events: dz.rng.Events) -> Tensor:
+            return events["swim/swam"].sum() + 100 * events["jump/jumped"].sum()
+
+    worlds = dz.rl.Worlds(Fishing(), 2, device="cpu")
+    worlds.reset()
+    assert worlds.step(torch.tensor([0, 1])).flows["swam"].tolist() == [510, 510]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from denizen.errors import ModelError
 from denizen.model._env import Env
-from denizen.model._flat_world import FlatWorld, Setting
+from denizen.model._flat_world import FlatWorld, Setting, known_axes
 from denizen.model._model import kind, value
 from denizen.model._state import Time, form, own
 from denizen.rng import Rng
@@ -104,6 +104,8 @@ class FlatEnv(FlatWorld):
         """
         env, before = self._bound(values), self.state(leaves, age)
         rng = self._rng(key, clock, "step")
+        if before._living:
+            rng._axes.update(known_axes(before))
         new = form(env.step(before, action, rng), before, {}, type(before), False)
         new = own(new, Time(age + 1, 1.0, env.time_unit), self.ids)
         reward = self._number("reward", env.reward(before, action, new)).to(torch.float32)

@@ -196,13 +196,16 @@ def advance(
         noted: of the draws so far, where the setting's relaxation notes them.
     """
     others = values(now).get("ids", {})
-    rng = _rng(key, now.time.step, now.id, "step", setting, _known(now, others))
+    rng = _rng(key, now.time.step, now.id, "step", setting, known_axes(now))
     rng._noted[:] = noted
     rng._logs = None if setting.tries else [name for name, _ in setting.log]
     model = model.with_values(answers) if answers else model
     seen, cls = model, type(now)
     if setting.interventions:
+        found = now
         seen, now, switches = _intervene(model, now, switches, rng, setting)
+        if now is not found:  # some may have died or been born
+            rng = rng._of(_with_agents(known_axes(now), now.id, setting))
     returned = seen.step(now, rng)
     new = form(returned, now, {}, cls, setting.shares)
     if setting.precision:  # series see what the next step will see
@@ -235,9 +238,17 @@ def _logged(
             raise ModelError(
                 f"log: the function of {name!r} gave {type(given).__name__}, expected columns by name: {{'by': …}}"
             )
-        rng._describe(name, given)
+        teller = rng._tellers[name]
+        there, here = rng._details[name].get("id"), _ids_of(before, teller._axis)
+        # Of those who were there as the step began, where some have died or were born since.
+        teller._describe(name, given, None if there is None or there is here else here)
     mask = happened if happened.dtype == torch.int8 else (happened != 0).to(torch.int8)
     return mask.detach(), rng._details[name]
+
+
+def _ids_of(now: Any, axis: str) -> Tensor | None:
+    """Identities on an axis; None for 0, 1, …"""
+    return now.id if axis == "agents" else values(now).get("ids", {}).get(axis)
 
 
 def _rng(
@@ -250,13 +261,19 @@ def _rng(
 ) -> Rng:
     own = ids if setting.custom_ids else None
     rng = Rng(key, step, num=ids.shape[-1], ids=own, dt=setting.dt, phase=phase, relax=setting.relax)
-    alive = axes["agents"].alive if "agents" in axes else None
-    rng._axes.update({**axes, "agents": Known(ids.shape[-1], own, alive)})
+    rng._axes.update(_with_agents(axes, ids, setting))
     return rng
 
 
-def _known(now: Any, others: Mapping[str, Tensor]) -> dict[str, Known]:
+def _with_agents(axes: dict[str, Known], ids: Tensor, setting: Setting) -> dict[str, Known]:
+    """What is known of axes, and of the agents with it."""
+    alive = axes["agents"].alive if "agents" in axes else None
+    return {**axes, "agents": Known(ids.shape[-1], ids if setting.custom_ids else None, alive)}
+
+
+def known_axes(now: Any) -> dict[str, Known]:
     """What random numbers need of each axis of a state."""
+    others = values(now).get("ids", {})
     alive = {axis: getattr(now, name) for axis, name in now._living.items()}
     return {axis: Known(size, others.get(axis), alive.get(axis)) for axis, size in axis_sizes(now).items()}
 

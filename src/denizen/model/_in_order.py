@@ -13,7 +13,7 @@ from torch import Tensor
 from denizen._arguments import whole
 from denizen.errors import InputError, ModelError
 from denizen.model._state import State, settle
-from denizen.rng import Known, Rng
+from denizen.rng import BY_ID, Known, Rng, identities
 
 MOST_ROUNDS = 256  # each is traced on its own
 
@@ -84,8 +84,9 @@ def stages(model: Any) -> tuple[str, ...]:
     return getattr(type(model).step, "__stages__", ())
 
 
-def _ids(now: Any, axis: str) -> Tensor:
-    return now.id if axis == "agents" else now.ids[axis]
+def _ids(now: Any, axis: str) -> Tensor | None:
+    """Identities on an axis; None where they stay 0, 1, …: of other kinds of agents in environments."""
+    return now.id if axis == "agents" else now.ids.get(axis)
 
 
 def _named(caller: str, name: Any) -> str:
@@ -112,17 +113,38 @@ def _at(now: Any, rng: Rng) -> Rng:
 def _rounds(act: Any, stage: Shuffle, now: Any, rng: Rng) -> Any:
     """All rounds of a shuffled stage, which draw the same numbers: each agent acts in one of them."""
     turn = (rng.on(stage.axis).uniform("priority") * stage.rounds).long()
-    ids = _ids(now, stage.axis) if stage.axis in now._living else None
+    lives = now._living.get(stage.axis)
+    ids = _ids(now, stage.axis) if lives else None
     before = dict(rng._recorded)
     told: dict[str, Tensor] = {}
+    details: dict[str, dict[str, Tensor]] = {}
     for number in range(stage.rounds):
         acting = (turn == number).to(torch.int8)
+        if lives:
+            acting = acting * getattr(now, lives)
         if ids is not None:  # who is born in a round waits for the next step
-            acting = acting * (_ids(now, stage.axis) == ids) * getattr(now, now._living[stage.axis])
+            acting = acting * (_ids(now, stage.axis) == ids)
         one = _at(now, rng)._again()
         now = settle(_after(act(now, one, acting), stage.name))
         for name, happened in one._recorded.items():
             if name not in before:
                 told[name] = told[name] + happened if name in told else happened
+                if name in one._details:
+                    details[name] = _detailed(one._details[name], happened, details.get(name))
     rng._recorded.update(told)
+    rng._details.update(details)
     return now
+
+
+def _detailed(new: dict[str, Tensor], happened: Tensor, old: dict[str, Tensor] | None) -> dict[str, Tensor]:
+    """Columns of a logged event after a round: of those to whom it happened in it, as the round has them."""
+    ids, columns = new.get("id"), {}
+    for name, column in new.items():
+        if name == "by" and ids is not None:  # who was in a place, in this round
+            columns[BY_ID] = identities(column, ids)
+        else:
+            columns[name] = column
+    if old is None:
+        return columns
+    here = happened.reshape(happened.shape[0], -1).any(dim=1)
+    return {name: torch.where(here, column, old[name]) for name, column in columns.items()}

@@ -19,6 +19,7 @@ from denizen.rng._relax import Relax, weighs
 
 MAX_SEED = 2**32 - 1
 LOG_COLUMNS = ("replicate", "world", "step", "time", "date", "id")  # that every log of events has
+BY_ID = "by, as identities"  # how a step calls the column `by` where it holds these already, and no places
 _ROUNDING = 1e-3  # by which shares of a relaxed run may leave their range without being a fault
 
 
@@ -48,6 +49,11 @@ def stream_number(path: str) -> int:
 
 # What torch.compiler.assume_constant_result sets, without its import of torch._dynamo, which is slow.
 stream_number._dynamo_marked_constant = True  # type: ignore[attr-defined]  # a mark that dynamo looks for
+
+
+def identities(place: Tensor, ids: Tensor) -> Tensor:
+    """Identities `[agents]` of those in places, -1 for nobody."""
+    return torch.where(place >= 0, ids[place.clamp(min=0).long()], -1)
 
 
 class Known(NamedTuple):
@@ -106,6 +112,7 @@ class Rng:
         self._axes: dict[str, Known] = {}
         self._logs: list[str] | None = []  # names of events that the run writes rows for; None asks as for all
         self._details: dict[str, dict[str, Tensor]] = {}  # of those: columns by name
+        self._tellers: dict[str, Rng] = {}  # of those: who noted them
         self._draws = [0]  # 0/1 draws so far in this step
         self._noted = [relax.start(key)] if weighs(relax) else []
 
@@ -164,7 +171,7 @@ class Rng:
         # Shared: one record of used streams, of bad values, of events and of draws.
         child._used, child._bad, child._recorded = self._used, self._bad, self._recorded
         child._axes = self._axes
-        child._logs, child._details = self._logs, self._details
+        child._logs, child._details, child._tellers = self._logs, self._details, self._tellers
         child._draws, child._noted, child._flip = self._draws, self._noted, self._flip
         return child
 
@@ -179,7 +186,7 @@ class Rng:
     def _again(self) -> "Rng":
         """The same numbers once more, for a part of the agents that has drawn none of them; events are kept apart."""
         child = self._derive()
-        child._used, child._recorded = set(self._used), dict(self._recorded)
+        child._used, child._recorded, child._details = set(self._used), dict(self._recorded), dict(self._details)
         return child
 
     # --- 0/1 draws ----------------------------------------------------------------------------------------------------
@@ -325,11 +332,18 @@ class Rng:
         self._recorded[full] = happened
         if self._logs is None or full in self._logs:
             self._details[full] = {} if self._ids is None else {"id": self._ids}
+            self._tellers[full] = self
             self._describe(full, {**({} if by is None else {"by": by}), **columns})
         return happened
 
-    def _describe(self, event: str, columns: Mapping[str, Any]) -> None:
-        """Add columns to the rows of a logged event."""
+    def _describe(self, event: str, columns: Mapping[str, Any], ids: Tensor | None = None) -> None:
+        """Add columns to the rows of a logged event.
+
+        Args:
+            event: its full name.
+            columns: as `record` takes them.
+            ids: int64 `[places]` of whom places are meant, where that is not who was there when it happened.
+        """
         found = self._details[event]
         for name, given in columns.items():
             value = given() if callable(given) else given
@@ -337,7 +351,7 @@ class Rng:
             if name == "by" and isinstance(value, tuple):  # of places and layers
                 parts = dict(zip(("by", "layer"), value, strict=True))
             for column, values in parts.items():
-                if column in LOG_COLUMNS or column in found:
+                if column in (*LOG_COLUMNS, BY_ID) or column in found or (column == "by" and BY_ID in found):
                     raise ModelError(
                         f"rng.record({event!r}): the log has a column {column!r} already; give it another name"
                     )
@@ -351,7 +365,10 @@ class Rng:
                         f"rng.record({event!r}): by is {values.dtype}, expected places of agents: whole numbers, -1 "
                         f"for nobody, as contacts.attribute(…) gives them"
                     )
-                found[column] = values.detach()
+                if column == "by" and ids is not None:
+                    found[BY_ID] = identities(values, ids)
+                else:
+                    found[column] = values.detach()
 
     @property
     def events(self) -> Events:

@@ -17,6 +17,7 @@ from torch import Tensor
 from denizen import ops
 from denizen._arguments import whole
 from denizen.errors import CapacityError, InputError, ModelError, expect_function
+from denizen.rng import BY_ID
 from denizen.run._table import as_numbers
 
 Rows = dict[str, np.ndarray]
@@ -141,7 +142,7 @@ class Recorder:
                 raise ModelError(
                     f"log: {event!r} has {len(kinds)} columns ({', '.join(kinds)}), expected at most {ops.MOST_COLUMNS}"
                 )
-            kinds |= {"by": torch.int64} if "by" in kinds else {}
+            kinds = {_shown(name): torch.int64 if _shown(name) == "by" else dtype for name, dtype in kinds.items()}
             with torch.inference_mode(False):  # compiled steps, which are in none, write to them too
                 dtypes = (torch.int64, torch.int64, *kinds.values())
                 self._rows.append([torch.zeros(shape, dtype=dtype, device=device) for dtype in dtypes])
@@ -194,6 +195,11 @@ class Recorder:
             f"{self._capacity:,} rows are kept for a step; raise it, "
             f"EventLog(…, capacity={1 << math.ceil(math.log2(error.found))}), or leave it out"
         )
+
+
+def _shown(column: str) -> str:
+    """What a column is called in tables."""
+    return "by" if column == BY_ID else column
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
