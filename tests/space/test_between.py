@@ -117,3 +117,12 @@ def test_wrong_uses() -> None:
         sum_by(cells, cells[:2], 4)
     with pytest.raises(ModelError, match=r"sum_by: group is torch\.float32, expected whole numbers"):
         sum_by(cells.float(), cells, 4)
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.uint8, torch.int16, torch.int64])
+def test_groups_of_a_narrow_kind_may_be_few_of_many(kind):
+    group = torch.tensor([100, 3, 100, 3], dtype=kind)
+    assert sum_by(group, torch.ones(4, dtype=torch.int8), 300).nonzero().flatten().tolist() == [3, 100]
+    rng = dz.rng.Rng(torch.tensor([0, 0]), torch.tensor(0), num=4)
+    assert partners(rng, "meet", 300, group).tolist() == [2, 3, 0, 1]
+    assert not any(bad for _, bad in rng._bad)

@@ -399,3 +399,15 @@ def test_newcomers_mistakes_are_told_by_line(model, rule, told):
     assert finding.rule == rule
     assert told in str(report)
     assert "# told" in str(report)  # the line itself
+
+
+@pytest.mark.parametrize("anything", [-1, 7])
+@pytest.mark.parametrize("kind", [torch.int8, torch.bool, torch.int64, torch.float32, torch.float64])
+def test_free_slots_may_hold_anything(anything, kind):
+    who = torch.tensor([[1, anything], [anything, 0], [anything, anything]], dtype=torch.int32)
+    until = torch.tensor([[9, 0], [5, 9], [0, 5]], dtype=torch.int32)
+    ties, values = Ties(who, until, torch.tensor(5)), torch.tensor([1, 0, 1]).to(kind)
+    for grad in (False, True):
+        with torch.set_grad_enabled(grad):
+            assert ties.sum(values).tolist() == ties.sum(values, weight=torch.ones(3, 2)).tolist() == [0, 1, 0]
+    assert ties.end(torch.tensor([0, 1, 0])).degree().tolist() == [0, 0, 0]

@@ -25,7 +25,8 @@ def _sum_slots(values: Tensor, who: Tensor, until: Tensor, step: Tensor) -> Tens
     """Sums over taken slots `[W, N]`: int32 of int8 values, int64 of wider ones, float32 of real ones (in float64)."""
     narrow, real = values.dtype in (torch.bool, torch.int8), values.dtype.is_floating_point
     wide = torch.float64 if real else torch.int32 if narrow else torch.int64
-    told = values.gather(1, who.flatten(1).long()).unflatten(1, who.shape[1:])
+    known = who.flatten(1).clamp(0, values.shape[1] - 1)  # free slots may hold anything
+    told = values.gather(1, known.long()).unflatten(1, who.shape[1:])
     total = torch.zeros(values.shape, dtype=wide, device=values.device)
     for slot in range(who.shape[2]):
         message = told[..., slot].to(wide)

@@ -34,8 +34,9 @@ def sum_by(group: Tensor, values: Tensor, num_groups: int, *, max: float | None 
     """
     num_groups = whole("sum_by", "num_groups", num_groups, 1, _MOST_GROUPS)
     _same_size("sum_by", group, values)
+    group = group.to(torch.int64)  # a narrow kind holds no number of groups beyond its own
     beyond = (group >= num_groups) | (group < -1)
-    place = torch.where((group < 0) | beyond, num_groups, group).to(torch.int64)
+    place = torch.where((group < 0) | beyond, num_groups, group)
     real = values.dtype.is_floating_point
     wide = exact("sum_by", values, values.shape[0], max) if real else values.to(torch.int64)
     table = torch.zeros(num_groups + 1, dtype=wide.dtype, device=wide.device)
@@ -108,12 +109,13 @@ def _lots(caller: str, rng: Rng, name: str, axis: str, group: Any, num_groups: i
     kind = rng if axis == rng._axis else rng.on(axis, None if axis in rng._axes else group.shape[0])
     if group.shape[0] != kind._num:
         raise ModelError(f"{caller}: {axis} has {group.shape[0]} entries, expected {kind._num}, one for each of {axis}")
+    group = group.to(torch.int64)
     beyond = (group < -1) | (group >= num_groups)
     rng._bad.append(
         (f"{caller}({name!r}): a group of {axis} that is none of {num_groups}", beyond.any().to(torch.int8))
     )
     ids = torch.arange(kind._num, device=group.device) if kind._ids is None else kind._ids
-    return torch.where(beyond, -1, group).to(torch.int64), kind._words(name), ids
+    return torch.where(beyond, -1, group), kind._words(name), ids
 
 
 def _same_size(caller: str, group: Any, values: Any) -> None:

@@ -154,7 +154,7 @@ class Ties:
         """
         self._check("end", agents=agents)
         gone = agents.detach() != 0
-        over = (gone[:, None] | gone[self._who().long()]) & self.active
+        over = (gone[:, None] | self._told(gone)) & self.active
         until = torch.where(over, self.step.to(self.until.dtype), self.until)
         if agents.dtype.is_floating_point:  # shares in a relaxed run are found as a fault of the field
             until = torch.where((gone & (agents.detach() != 1)).any(), torch.nan, until)
@@ -182,7 +182,7 @@ class Ties:
         if weight is None:
             total = ops.sum_slots(values[None], who[None], self.until[None], self.step)[0]
         else:
-            told, taken, total = values[who.long()], self.active, torch.zeros_like(values, dtype=torch.float64)
+            told, taken, total = self._told(values), self.active, torch.zeros_like(values, dtype=torch.float64)
             for slot in range(who.shape[1]):
                 # float64 holds the product of two float32 whole, so that a fused multiply-add changes no bit
                 message = told[:, slot].to(torch.float64) * weight[:, slot].to(torch.float64)
@@ -215,7 +215,7 @@ class Ties:
         """
         self._check("attribute", happened=happened, values=values)
         ids, key, step, stream = rng._own_draws("Ties.attribute", name)
-        sent = torch.where(values > 0, values, torch.zeros_like(values)).to(torch.float64)[self._who().long()]
+        sent = self._told(torch.where(values > 0, values, torch.zeros_like(values)).to(torch.float64))
         sent = torch.where(self.active, sent, 0.0) if weight is None else torch.where(self.active, sent * weight, 0.0)
         reach = torch.zeros_like(sent[:, 0])
         upto = []  # not cumsum, which adds in any order on a GPU
@@ -231,6 +231,10 @@ class Ties:
 
     def _who(self) -> Tensor:
         return self.who.detach().to(torch.int32)  # a relaxed run holds counts as real numbers
+
+    def _told(self, values: Tensor) -> Tensor:
+        """The value of each slot's partner `[agents, slots]`, of anybody where the slot is free."""
+        return values[self._who().clamp(0, values.shape[0] - 1).long()]
 
     def _check(self, method: str, **given: Any) -> None:
         shape = self.who.shape[:1]
