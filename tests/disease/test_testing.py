@@ -104,18 +104,19 @@ def test_a_random_delay_shorter_than_its_phases_is_no_longer_one(mean):
     assert told(swab, 3, 0.5, num_agents=9).any()
 
 
-def test_the_dead_are_neither_tested_nor_told():
-    class Mortal(Swabbed):
-        alive: Tensor = dz.mask("agents")
+@pytest.mark.parametrize("kind", [dz.mask, dz.model.alive])
+def test_the_dead_are_neither_tested_nor_told(kind):
+    name = {dz.mask: "alive", dz.model.alive: "lives"}[kind]  # a field of kind alive may be called anything
+    Mortal: Any = type("Mortal", (Swabbed,), {name: kind("agents"), "__annotations__": {name: Tensor}})
 
     class Deadly(Screening):
         def init(self, rng: dz.rng.Rng) -> Mortal:
             begun = super().init(rng)
-            return Mortal(ill=begun.ill, pending=begun.pending, alive=begun.ill * 0 + 1)
+            return Mortal(ill=begun.ill, pending=begun.pending, **{name: begun.ill * 0 + 1})
 
         def step(self, now: Any, rng: dz.rng.Rng) -> Any:
             late = (now.time.step >= 1).to(torch.int8)
-            return super().step(now, rng).replace(alive=now.alive * (1 - late * now.ill))
+            return super().step(now, rng).replace(**{name: getattr(now, name) * (1 - late * now.ill)})
 
     rows = dz.simulate(Deadly(num_agents=400, swab=Swab(1.0, delay=2), days=9), 6, compile=False)["told"][0]
     assert rows[:, 0].tolist() == [400, 0, 300, 0, 300, 0]  # 100 are dead when their results are due

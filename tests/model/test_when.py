@@ -306,6 +306,8 @@ def test_wrong_courses_are_one_line() -> None:
         ({"days": -1}, "Course: days=-1, expected a number above 0"),
         ({"dates": ["2020-03-01"] * 3}, "needs the date of the first step"),
         ({"target": "contacts.school", "days": 1}, "Course: the model has no 'contacts'"),
+        ({"days": [0, 0.2, 0.5]}, r"Course: no step begins while values\[1\] holds; take a smaller dt"),
+        ({"days": [0, 0, 3]}, r"Course: no step begins while values\[0\] holds"),
     ]
     for given, told in wrong:
         with pytest.raises(InputError, match=told):

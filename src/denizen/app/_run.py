@@ -282,7 +282,7 @@ def _run(config: RunConfig, console: Console) -> None:
     go_on = config.model if found.origin else ""
     with run_folder(config.out, _stem(config.model)) as out, _made(out), _safe_in(out, 0, go_on):
         _introduce(config, made, built, where, console)
-        time = math.ceil((config.steps or 0) * config.dt)
+        time = math.ceil((config.steps or 0) * config.dt - 1e-9)
         for note in (*made.notes, *(found.entry.notes(built, time) if found.entry.notes else ())):
             console.print(f"  note: {note}")
         results = run.simulate(

@@ -40,6 +40,12 @@ def steps(delay: float | Waning, rng: Rng, now: Any, what: str) -> Any:
     return total
 
 
+def living(now: Any, like: Tensor) -> Tensor:
+    """Mask int8 `[agents]` of those who are alive, as the state declares it; everybody where it says nothing."""
+    who = now._living.get("agents", "alive" if "alive" in now.kinds else None)
+    return torch.ones_like(like, dtype=torch.int8) if who is None else getattr(now, who)
+
+
 def due(now: Any, pending: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Bools `[agents]`: who is told in this step, whose outcome then is 1, and who goes on waiting."""
     told = (pending != 0) & (pending // 2 <= now.time.step + 1)

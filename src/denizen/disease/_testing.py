@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from denizen._arguments import number, share
-from denizen.disease._delays import due, put, steps
+from denizen.disease._delays import due, living, put, steps
 from denizen.disease._waning import Waning
 from denizen.errors import ModelError
 from denizen.rng import Rng
@@ -67,7 +67,7 @@ class Test:
 
         Args:
             rng: of the step.
-            now: the state, for its clock; where it has a field `alive`, only the living are tested and told.
+            now: the state, for its clock; where it says who is alive, only the living are tested and told.
             pending: the field ``dz.count("agents")``, 0 at the start: what is awaited.
             taken: mask `[agents]` of those who are to be tested.
             has_it: mask `[agents]` of those of whom the test should be positive.
@@ -84,7 +84,7 @@ class Test:
                     f"Test.step: {what} holds real numbers, and who waits for what is not differentiable; give masks, "
                     f"and run without relax="
                 )
-        alive = now.alive if "alive" in now.kinds else torch.ones_like(taken, dtype=torch.int8)
+        alive = living(now, taken)
         scope = rng[name]
         told, right, waits = due(now, pending)
         taken = (taken != 0).to(torch.int8) * alive * ~waits

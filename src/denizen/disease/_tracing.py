@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from denizen._arguments import number, share
-from denizen.disease._delays import due, put, steps
+from denizen.disease._delays import due, living, put, steps
 from denizen.disease._waning import Waning
 from denizen.errors import InputError, ModelError
 from denizen.rng import Rng
@@ -66,7 +66,7 @@ class Tracing:
 
         Args:
             rng: of the step.
-            now: the state, for its clock; where it has a field `alive`, only the living are called.
+            now: the state, for its clock; where it says who is alive, only the living are called.
             contacts: a `Graph` or `Layers`.
             pending: the field ``dz.count("agents")``, 0 at the start: what is awaited.
             index: mask `[agents]` of those who become index cases in this step, such as `Results.positive`.
@@ -77,7 +77,7 @@ class Tracing:
             raise ModelError(
                 f"Tracing.step: pending is {got}, expected a field dz.count('agents'), in a run without relax="
             )
-        alive = now.alive if "alive" in now.kinds else torch.ones_like(index, dtype=torch.int8)
+        alive = living(now, index)
         scope = rng[name]
         told, _, waits = due(now, pending)
         named = contacts.traced(scope, "named", index, self.coverage) * alive * ~waits

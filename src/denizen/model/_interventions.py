@@ -9,6 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from numbers import Real
 from typing import Any, Self
 
@@ -209,8 +210,12 @@ class Course(Intervention):
     def timed(self, clock: Clock) -> Self:
         made, starts = super().timed(clock), self._starts()
         if starts is not None:
+            begins = tuple(one.at(clock).start for one in starts)
+            for k, (one, next_) in enumerate(pairwise(begins)):
+                if one == next_ and (k or one == 0):  # the first one holds before, too
+                    raise InputError(f"Course: no step begins while values[{k}] holds; take a smaller dt, or drop it")
             made = dataclasses.replace(made, days=None, dates=None)
-            object.__setattr__(made, "_begins", tuple(one.at(clock).start for one in starts))
+            object.__setattr__(made, "_begins", begins)
         elif self.days is not None:
             steps = _steps_of("Course", self.days, clock)
             every: Any = int(steps) if steps.denominator == 1 else steps
