@@ -235,3 +235,37 @@ def test_events_of_another_axis_have_its_identities() -> None:
     table = run.events("fire")
     assert np.array_equal(table["id"], table["where"])
     assert np.array_equal(table.incidence().cumsum(1), run["burnt"].numpy())
+
+
+class Nothing(dz.State):
+    calm: Tensor = dz.mask("agents")
+
+
+class Asked(dz.Model):
+    num_agents: int = 50
+    prob: Tensor = dz.param(0.5, low=0.0, high=1.0, learnable=False)
+
+    def init(self, rng: dz.rng.Rng) -> Nothing:
+        return Nothing(calm=torch.zeros(50, dtype=torch.int8))
+
+    def step(self, now: Nothing, rng: dz.rng.Rng) -> Nothing:
+        rng.record("toss", rng.bernoulli("toss", self.prob.mean()))
+        return now
+
+    @dz.series
+    def tossed(self, events: dz.rng.Events) -> Tensor:
+        return events["toss"].sum()
+
+
+def test_the_host_is_asked_once_a_step_where_a_chunk_is_repeated() -> None:
+    asked: list[int] = []
+
+    def answer(group: str, step: int) -> float:
+        asked.append(step)
+        return 1.0
+
+    ask = dz.model.Ask(target="prob", groups=["all"], answer=answer)
+    run = dz.simulate(Asked(), 12, compile=False, log=EventLog("toss"), interventions=[ask])
+    assert run["tossed"].tolist() == [[50] * 12]
+    assert len(run.events("toss")) == 600
+    assert asked == list(range(12))

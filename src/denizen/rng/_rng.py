@@ -306,7 +306,8 @@ class Rng:
                 intervention records begins with its name: ``"campaign/doses"``.
             happened: `[agents, …]`: a mask of those to whom it happened, or an amount for each.
             by: who caused it: places `[agents]`, -1 for nobody, or what `attribute` returns, which also makes the
-                column `layer`. The log has the identities of those agents.
+                column `layer`. The log has the identities of those agents, who are of the same axis; agents of another
+                kind go into a column of another name, ``hunter=now.ids["wolves"][place]``.
             **columns: further columns of the log, numbers `[agents]` each, such as ``where=place``.
 
         Returns:

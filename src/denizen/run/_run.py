@@ -72,6 +72,7 @@ class Run(Results):
     _callers: TorchSwitches  # torch's switches as they are for who runs it, and for what interventions ask
     _custom_ids: bool
     _answered: tuple[int, dict[str, Tensor]]
+    _given: dict[int, dict[str, Tensor]]  # by step, in a chunk whose events may find no room
     _bounds: Bounds  # of parameters, which may change in place
     _asked: Bounds  # of those that interventions decide on the host
     _keys: Tensor
@@ -119,7 +120,7 @@ class Run(Results):
         run._looks = run._graphs = run._recompiles = 0
         run._counted = None
         run._path, run._custom_ids = "eager", setting.custom_ids
-        run._answered = (-1, {})
+        run._answered, run._given = (-1, {}), {}
         run._callers = TorchSwitches(grad=torch.is_grad_enabled())
         run._bounds, run._asked = Bounds(model), Bounds(model)
         run._bounds.check(held(model))
@@ -433,6 +434,7 @@ class Run(Results):
         with uninterrupted():  # Ctrl-C finds a run with this chunk or without it, never with half of it
             self._run_state = run_state
             self._steps += count
+            self._given = {step: given for step, given in self._given.items() if step >= self._steps}
             if self._sieve is None:
                 if self._stepper.setting.weighs:
                     self._noted.append(records.pop())
@@ -513,6 +515,8 @@ class Run(Results):
     def _answers(self, step: int) -> dict[str, Tensor]:
         if self._answered[0] == step:  # asked when the step was compiled
             return self._answered[1]
+        if step in self._given:  # of a chunk that is repeated in halves
+            return self._given[step]
         answers: dict[str, Tensor] = {}
         for intervention in self._asking:
             with self._callers.held():
@@ -520,6 +524,8 @@ class Run(Results):
             self._asked.check(given, f"the intervention {intervention.name!r} gave it for step {step}")
             answers.update({name: value.to(self.device) for name, value in given.items()})
         self._answered = (step, answers)
+        if self._log is not None:
+            self._given[step] = answers
         return answers
 
     def _read_checks(self, run_state: RunState, step: int) -> None:
