@@ -33,7 +33,11 @@ SHOWN = {  # of a model whose series differ much in size
     "wealth": ("gini", "poor"),
     "hiv": ("infected", "in_steady"),
     "wolf_sheep": ("sheep", "wolves", "grass"),
+    "sir_vaccination": ("infected", "recovered", "vaccinated"),
+    "sis": ("infected",),
+    "sirs": ("infected", "recovered"),
 }
+COUNTED = {"wealth": "Gini index, share", "hiv": "people", "wolf_sheep": "animals, cells"}  # on the y axis
 MOMENTS = {
     "acrobot": (0, 20, 40),
     "asterix": (6, 12, 18),
@@ -46,9 +50,12 @@ MOMENTS = {
     "traffic": (1, 20, 100),
     "voter": (3, 30, 200),
 }
+RINGS: dict[str, Any] = {"dims": 2, "density": 0.5, "push": 0.5}  # in a square and sooner than by default
+OTHERS: dict[str, Any] = {"circles": circles(400, **RINGS)}  # models drawn otherwise than by default
+TRACED = {"traffic": (60, 120)}  # first and last step of a model whose first row is drawn over time
 FILMS: dict[str, tuple[Any, int]] = {  # model, steps from frame to frame
     "boids": (boids(300, match=0.3, cohere=0.01), 3),
-    "circles": (circles(400, dims=2, density=0.5, push=0.5), 2),
+    "circles": (circles(400, **RINGS), 2),
 }
 FRAMES = 50
 FIRST_STEPS = (0, 4, 8)  # of other worlds: a life without a skill is short
@@ -58,6 +65,8 @@ MOST = 25_000  # bytes
 
 def of_model(name: str, entry: ModelEntry) -> Image.Image:
     """Curves of a run, with the band of its replicates; of a model that draws itself, three moments of a run."""
+    if name in TRACED:
+        return over_time(entry, *TRACED[name])
     if hasattr(entry.model, "draw"):
         return of_space(name, entry)
     people: Any = synthetic("astoria", size=PEOPLE) if entry.population else erdos_renyi(PEOPLE, mean_degree=10, seed=0)
@@ -74,7 +83,7 @@ def of_model(name: str, entry: ModelEntry) -> Image.Image:
         axis.plot(steps, middle, color=shade)
         ends.append((series, float(middle[-1]), shade))
     plain_axis(axis)
-    titled(axis, "", entry.model.time_unit, "people" if given else "number")
+    titled(axis, "", entry.model.time_unit, COUNTED.get(name, "people"))
     name_ends(axis, ends)
     file = io.BytesIO()
     drawn.savefig(file, format="png", dpi=100)
@@ -83,14 +92,31 @@ def of_model(name: str, entry: ModelEntry) -> Image.Image:
 
 def of_space(name: str, entry: ModelEntry) -> Image.Image:
     """Three moments of a model that draws itself, side by side."""
-    model: Any = entry.build()
+    model: Any = OTHERS.get(name) or entry.build()
     moments = MOMENTS.get(name, (1, max(2, entry.steps // 8), entry.steps))
     run: Any = None
     pictures = []
     for moment in moments:
         run = dz.simulate(model, moment, device="cpu", compile=False) if run is None else run.extend(moment - run.steps)
-        pictures.append(model.draw(_tree.map_tensors(lambda tensor: tensor[0] if tensor.dim() else tensor, run.state)))
+        pictures.append(drawn_state(run))
     return strip_of(as_images(pictures))
+
+
+def over_time(entry: ModelEntry, first: int, last: int) -> Image.Image:
+    """The first row of a model's picture in one step after the other, from the top down."""
+    run = dz.simulate(entry.build(), first, device="cpu", compile=False)
+    rows: list[torch.Tensor] = []
+    for _ in range(first, last):
+        picture = drawn_state(run)
+        rows.append(picture[: SIZE[1] // 2 // (last - first)])
+        run.extend(1)
+    return as_images([torch.cat(rows)])[0].resize(SIZE, Image.Resampling.NEAREST)
+
+
+def drawn_state(run: dz.run.Run) -> torch.Tensor:
+    """The picture that a model makes of the first replicate."""
+    model: Any = run.model
+    return model.draw(_tree.map_tensors(lambda tensor: tensor[0] if tensor.dim() else tensor, run.state))
 
 
 def film(name: str) -> None:
@@ -98,7 +124,7 @@ def film(name: str) -> None:
     model, every = FILMS[name]
     run, pictures = dz.simulate(model, 1, device="cpu", compile=False), []
     for _ in range(FRAMES):
-        pictures.append(model.draw(_tree.map_tensors(lambda tensor: tensor[0] if tensor.dim() else tensor, run.state)))
+        pictures.append(drawn_state(run))
         run.extend(every)
     first, *rest = [image.quantize(8) for image in as_images(pictures)]
     first.save(HERE.parent / f"{name}.gif", save_all=True, append_images=rest, duration=80, loop=0, optimize=True)

@@ -36,6 +36,11 @@ class People(dz.State):
     wealth: torch.Tensor = dz.real("agents")
 
 
+class Purses(dz.State):
+    saved: torch.Tensor = dz.real("agents")
+    spent: torch.Tensor = dz.real("agents")
+
+
 class Base(dz.Model):
     """A model without fault; each bad one below replaces `step`."""
 
@@ -694,3 +699,21 @@ def test_a_check_leaves_the_generators_as_they_were():
 def test_wrong_arguments(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+class OneTensorTwice(Base):
+    def init(self, rng):
+        nothing = torch.zeros(NUM)
+        return Purses(saved=nothing, spent=nothing)
+
+    def step(self, now, rng):
+        coins = now.saved + rng.uniform("coins")
+        return now.replace(saved=coins, spent=coins)
+
+    @dz.series
+    def number(self, now):
+        return now.saved.sum()
+
+
+def test_two_fields_that_are_one_tensor_are_no_second_graph():
+    assert dz.check(OneTensorTwice(ring()), gradient=False).ok

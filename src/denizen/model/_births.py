@@ -13,7 +13,7 @@ from denizen.model._stage import Stage
 from denizen.model._state import State, make, own, settle
 from denizen.rng import Rng
 
-_OVERFLOW = "births: more children than free places{}; raise the capacity"
+_OVERFLOW = "births: more children than free places{}; raise the capacity of {} places, set in init"
 _BORN = 1 << 61  # keeps the ids of the born apart from those of the first agents
 
 
@@ -59,7 +59,7 @@ def births(now: Any, rng: Rng, parents: Tensor, axis: str = "agents", **fields: 
     free = 1 - alive
     rank = free.cumsum(0) - 1
     num_born = parents.sum()
-    overflow = _OVERFLOW.format("" if axis == "agents" else f" for {axis}")
+    overflow = _OVERFLOW.format("" if axis == "agents" else f" for {axis}", f"{alive.shape[0]:,}")
     earlier = sum(label == overflow for label, _ in rng._bad)  # calls in this step: the children of each have own ids
     rng._bad.append((overflow, (num_born > free.sum()).to(torch.int8)))
     born = (free != 0) & (rank < num_born)

@@ -194,6 +194,7 @@ class Flat:
         function = torch.compile(whole, fullgraph=True, dynamic=False, backend=backend)
 
         def one_graph(leaves: Any, switches: Any, key: Any, step: Any, answers: Any) -> Any:
+            leaves = [leaf.clone() for leaf in leaves]  # torch keeps a graph for two fields that are one tensor
             if int(step) == 0:
                 return function(leaves, switches, key, step, answers)
             with torch.compiler.set_stance("fail_on_recompile"):

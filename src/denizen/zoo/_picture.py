@@ -44,10 +44,10 @@ class Sketch:
         self.line(at, at, 2 * radius, colour)
 
 
-def tiles(planes: Sequence[tuple[Tensor, Colour]], size: int = 8) -> Tensor:
+def tiles(planes: Sequence[tuple[Tensor, Colour]], size: int = 8, ground: Colour = (0, 0, 0)) -> Tensor:
     """Planes of 0 and 1 `[rows, columns]`, each with its colour, as a picture of squares; later ones lie on top."""
     rows, columns = planes[0][0].shape
-    picture = torch.tensor((0, 0, 0), dtype=torch.uint8).repeat(rows, columns, 1)
+    picture = torch.tensor(ground, dtype=torch.uint8).repeat(rows, columns, 1)
     for plane, colour in planes:
         picture[plane.cpu() != 0] = torch.tensor(colour, dtype=torch.uint8)
     return picture.repeat_interleave(size, 0).repeat_interleave(size, 1)

@@ -6,12 +6,12 @@ from torch import Tensor
 import denizen as dz
 from denizen.space import Grid, pairing
 from denizen.zoo._contacts import check_whole
-from denizen.zoo._picture import BLUE, GREEN, INK, RED, tiles
+from denizen.zoo._picture import BLUE, GREEN, INK, PAPER, RED, tiles
 
 NEST = 2.5  # cells from its middle to its rim
 FAINT = 0.05  # scent that nobody smells
 MOST = 4096.0  # scent that a cell holds
-TRAIL = ((70, 70, 90), (110, 110, 140), (170, 170, 200))  # of a picture, by strength of the scent
+TRAIL = ((215, 215, 232), (180, 180, 212), (140, 140, 188))  # of a picture, by strength of the scent
 
 
 class Colony(dz.State):
@@ -121,4 +121,4 @@ class Ants(dz.Model):
         trails = [(now.scent > least, colour) for least, colour in zip((1, 10, 60), TRAIL, strict=True)]
         ants = [(self.grid.occupants(now.cell, who), colour) for who, colour in ((None, RED), (now.carries, INK))]
         planes = [*trails, (now.food, GREEN), (self.far < NEST, BLUE), *ants]
-        return tiles([(plane.reshape(self.grid.shape), colour) for plane, colour in planes], 4)
+        return tiles([(plane.reshape(self.grid.shape), colour) for plane, colour in planes], 4, PAPER)

@@ -60,7 +60,7 @@ class Life(dz.Model):
     def draw(self, now: Cells) -> Tensor:
         """The grid from above."""
         live = now.live.reshape(self.grid.shape)
-        return tiles([(1 - live, PAPER), (live, INK)], max(1, 240 // max(self.grid.shape)))
+        return tiles([(live, INK)], max(1, 240 // max(self.grid.shape)), PAPER)
 
 
 def _one_of(count: Tensor, numbers: tuple[int, ...]) -> Tensor:

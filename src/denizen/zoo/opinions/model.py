@@ -70,4 +70,4 @@ class Opinions(dz.Model):
         bins, height = 60, 60
         counts = torch.histc(now.opinion.float(), bins, 0, 1)
         bars = torch.arange(height, 0, -1)[:, None] <= (counts / counts.max().clamp(min=1) * height)[None, :]
-        return tiles([(1 - bars.int(), PAPER), (bars, INK)], 4)
+        return tiles([(bars, INK)], 4, PAPER)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.zoo._contacts import check_whole
-from denizen.zoo._picture import BLUE, RED, tiles
+from denizen.zoo._picture import BLUE, PAPER, RED, tiles
 
 
 class Neighbours(dz.State):
@@ -37,9 +37,7 @@ class Schelling(dz.Model):
 
     def step(self, now: Neighbours, rng: dz.rng.Rng) -> Neighbours:
         """The unhappy move."""
-        alike, every = self.neighbours(now)
-        rng.record("alike", alike)
-        rng.record("neighbours", every)
+        alike, _ = self.neighbours(now)
         unhappy = rng.record("unhappy", (alike < self.need).to(torch.int8))
         return now.replace(cell=self.grid.to_empty(now.cell, unhappy, rng))
 
@@ -55,11 +53,12 @@ class Schelling(dz.Model):
         return events["unhappy"].sum()
 
     @dz.series
-    def segregation(self, events: dz.rng.Events) -> Tensor:
-        """Share of all agents' neighbours that are of their own group, before anybody moves: 1 where they part."""
-        return events["alike"].sum() / events["neighbours"].sum().clamp(min=1)
+    def segregation(self, now: Neighbours) -> Tensor:
+        """Share of all agents' neighbours that are of their own group: 1 where they part."""
+        alike, every = self.neighbours(now)
+        return alike.sum() / every.sum().clamp(min=1)
 
     def draw(self, now: Neighbours) -> Tensor:
         """The town: a group red, the other blue."""
         groups = (self.grid.occupants(now.cell, who).reshape(self.grid.shape) for who in (1 - now.second, now.second))
-        return tiles([*zip(groups, (RED, BLUE), strict=True)], max(1, 240 // max(self.grid.shape)))
+        return tiles([*zip(groups, (RED, BLUE), strict=True)], max(1, 240 // max(self.grid.shape)), PAPER)

@@ -6,4 +6,4 @@ from .config import sirs as sirs
 from .model import SIRS as SIRS
 from .model import People as People
 
-ENTRY = ModelEntry(about="immunity that wanes, births and deaths", model=SIRS, build=sirs, steps=240)
+ENTRY = ModelEntry(about="immunity that wanes, with births and deaths if set", model=SIRS, build=sirs, steps=240)

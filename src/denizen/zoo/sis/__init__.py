@@ -6,4 +6,4 @@ from .config import sis as sis
 from .model import SIS as SIS
 from .model import People as People
 
-ENTRY = ModelEntry(about="infection without immunity, births and deaths", model=SIS, build=sis, steps=120)
+ENTRY = ModelEntry(about="infection without immunity, with births and deaths if set", model=SIS, build=sis, steps=120)

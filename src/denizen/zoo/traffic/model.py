@@ -71,5 +71,5 @@ class Traffic(dz.Model):
     def draw(self, now: Road) -> Tensor:
         """The roads one below the other: cars that drive green, those that stand red."""
         stands = now.car * (now.speed == 0)
-        planes = [(1 - now.car, PAPER), (now.car - stands, GREEN), (stands, RED)]
-        return tiles([(plane.reshape(self.grid.shape), c) for plane, c in planes], max(1, 240 // self.grid.shape[1]))
+        planes = [(plane.reshape(self.grid.shape), c) for plane, c in ((now.car, GREEN), (stands, RED))]
+        return tiles(planes, max(1, 240 // self.grid.shape[1]), PAPER)
