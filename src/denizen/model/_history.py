@@ -241,8 +241,7 @@ class History:
             first, last = _last_step(first - 1, dt) + 1, _last_step(last, dt)
         if not 1 <= first <= last <= self.length:
             raise ModelError(
-                f"History.within: first={first}, last={last}; expected 1 <= first <= last <= {self.length}, the length of the "
-                "history; 1 is what was recorded last"
+                f"History.within: {first} to {last}, expected 1 <= first <= last <= {self.length}; 1 is the latest"
             )
         if self.columns is not None:
             return within(self.columns, first, last)
