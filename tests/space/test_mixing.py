@@ -49,6 +49,17 @@ def test_who_receives_and_who_is_there():
     assert two.sum(torch.full((6,), 2.0), max=1.0).isnan().all()
 
 
+def test_layers_know_who_is_there():
+    values, there = torch.ones(4, dtype=torch.int8), torch.tensor([1, 1, 0, 1], dtype=torch.int8)
+    town, home = Mixing([0, 0, 0, 0], 3.0), dz.Graph.from_edges([2, 1], [0, 0], 4)
+    layers = Layers({"home": home, "town": town})
+    ill = values * torch.tensor([1, 0, 1, 0], dtype=torch.int8)
+    assert layers.sum(ill, alive=there).tolist() == [1, 1, 1, 1]  # a third of those who are there; nobody at home
+    assert torch.equal(layers.sum(ill, alive=there), home.sum(ill * there) + town.sum(ill, alive=there))
+    with pytest.raises(ModelError, match=r"Layers.sum: alive is \(3,\), expected a mask \(4,\)"):
+        layers.sum(ill, alive=there[:3])
+
+
 def final_sizes(reproduction: np.ndarray, seeds: float) -> np.ndarray:
     """Shares ever infected by group, z_i = 1 - (1 - seeds) exp(-sum_j K_ij z_j): Diekmann and Heesterbeek (2000)."""
     z = np.full(len(reproduction), 0.5)

@@ -93,6 +93,7 @@ class Layers:
         max: float | None = None,
         step: Tensor | None = None,
         scale: Mapping[str, Any] | None = None,
+        alive: Tensor | None = None,
     ) -> Tensor:
         """Sum over in-neighbours of every layer, each times its strength: float32 `[agents]`.
 
@@ -108,10 +109,17 @@ class Layers:
             step: 0-d step number (`now.time.step`) that picks from the schedules; needed where one was given.
             scale: further factors by layer for this call: a number, for example of a closure decided in the step, or
                 one for each receiver, `[agents]`.
+            alive: mask `[agents]` of those who are there, where that changes: the others send nothing, and in a
+                `Mixing` they are no members of their group. Without it a `Mixing` meets the dead as often as ever.
         """
         each = values if isinstance(values, Mapping) else dict.fromkeys(self.graphs, values)
         for name in (*(scale or {}), *each):
             self._known(name)
+        if alive is not None:
+            if not isinstance(alive, Tensor) or alive.shape != (self.num_agents,):
+                got = tuple(alive.shape) if isinstance(alive, Tensor) else f"{type(alive).__name__} {alive!r}"
+                raise ModelError(f"Layers.sum: alive is {got}, expected a mask ({self.num_agents},)")
+            each = {name: torch.where(alive != 0, one, torch.zeros_like(one)) for name, one in each.items()}
         total: Any = 0.0
         for name, graph in self.graphs.items():
             if name not in each:
@@ -119,7 +127,8 @@ class Layers:
             factor = self._at(name, step)
             if scale and name in scale:
                 factor = factor * scale[name]
-            total = total + factor * graph.sum(each[name], where=where, needed=needed, max=max)
+            there = {"alive": alive} if isinstance(graph, Mixing) else {}
+            total = total + factor * graph.sum(each[name], where=where, needed=needed, max=max, **there)
         return total
 
     def attribute(
