@@ -80,8 +80,8 @@ def test_an_environment_that_breaks_the_rule_is_told_with_its_line(env, told):
     ("declared", "told"),
     [
         ({"action_space": 3}, r"Broken has action_space 3; expected dz.rl.Discrete\(n\) or dz.rl.Box"),
-        ({"observation_space": None}, "Broken has observation_space None; expected dz.rl.Box"),
-        ({"observation_space": dz.rl.Discrete(3)}, r"observation_space Discrete\(n=3\); expected dz.rl.Box"),
+        ({"observation_space": None}, "Broken has observation_space None; expected .*dz.rl.Box"),
+        ({"observation_space": dz.rl.Discrete}, "observation_space <class .*Discrete'>; expected .*dz.rl.Box"),
     ],
 )
 def test_spaces_that_are_none_are_told_wherever_an_environment_is_given(declared, told):

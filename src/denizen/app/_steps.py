@@ -41,18 +41,14 @@ def of_world(word: str, entry: WorldEntry) -> Make:
         import torch
 
         from denizen.app._build import make_world
-        from denizen.rl import Discrete, Worlds
+        from denizen.model._spaces import random_values
+        from denizen.rl import Worlds
 
         worlds = Worlds(make_world(word, entry, {}), batch_size, device=device)
         worlds.reset()
-        space, actors = worlds.env.action_space, worlds.env.num_actors
-        numbers = torch.Generator().manual_seed(0)
-        shape = (batch_size, *(() if actors is None else (actors,)), *space.shape)
-        if isinstance(space, Discrete):
-            action = torch.randint(0, space.n, shape, generator=numbers)
-        else:
-            low, high = space.within(REACH)
-            action = low + (high - low) * torch.rand(shape, generator=numbers)
+        actors = worlds.env.num_actors
+        lead = (batch_size, *(() if actors is None else (actors,)))
+        action = random_values(worlds.env.action_space, lead, REACH, torch.Generator().manual_seed(0))
         action = action.to(worlds.device)
         return lambda: worlds.step(action)
 

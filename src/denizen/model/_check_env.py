@@ -14,7 +14,7 @@ from denizen.model._env import Env, can_draw, is_picture
 from denizen.model._flat_env import FlatEnv, Observed
 from denizen.model._model import Model
 from denizen.model._source_lines import Line, line_of_class, line_of_function
-from denizen.model._spaces import Discrete, check_spaces
+from denizen.model._spaces import Discrete, Space, check_spaces, closed, random_values
 
 UNBOUNDED = 3.0  # random actions of a space without bounds lie within ± that
 # What is checked on the device, the method to blame, what to do instead.
@@ -61,7 +61,7 @@ class Lives(Flat):
         """(leaves, switches, what was seen and told, checks) one step on."""
         *now, age = leaves
         seen = self.envs.observe(now, age, {})
-        action = _open(answers["action"], seen)
+        action = _open(answers["action"], seen, self.envs.acts)
         happened = self.envs.act(now, age, key, {}, action, step)
         reached = self.envs.observe(happened.leaves, age + 1, {})
         self.phase = "init" if type(self.env).reset is Env.reset else "reset"
@@ -82,7 +82,8 @@ class Lives(Flat):
         checks = [("an observation that is not finite", blind)]
         checks.append(("an observation outside its space", self.envs.sees.fault(seen).any() & ~blind))
         if observed.action_mask is not None:
-            checks.append(("a world without an open action", ~observed.action_mask.any(-1).all()))
+            stuck = closed(observed.action_mask, self.envs.acts.factors).any()
+            checks.append(("a world without an open action", stuck))
         return checks
 
 
@@ -162,20 +163,23 @@ class EnvProbes(Probes):
 
 def _actions(env: Env, steps: int, seed: int) -> list[dict[str, Tensor]]:
     """Random actions of the space, for each step."""
-    space, generator = env.action_space, torch.Generator().manual_seed(seed)
-    shape = (*(() if env.num_actors is None else (env.num_actors,)), *space.shape)
-    if isinstance(space, Discrete):
-        return [{"action": torch.randint(0, space.n, shape, generator=generator)} for _ in range(steps)]
-    low, high = space.within(UNBOUNDED)
-    return [
-        {"action": (low + (high - low) * torch.rand(shape, generator=generator)).to(space.dtype)} for _ in range(steps)
-    ]
+    generator = torch.Generator().manual_seed(seed)
+    lead = () if env.num_actors is None else (env.num_actors,)
+    return [{"action": random_values(env.action_space, lead, UNBOUNDED, generator)} for _ in range(steps)]
 
 
-def _open(action: Tensor, observed: Observed) -> Tensor:
-    """The action, or the next one that the mask leaves open."""
+def _open(action: Tensor, observed: Observed, space: Space) -> Tensor:
+    """The action, or of each factor the next choice that the mask leaves open."""
     if observed.action_mask is None:
         return action
-    choices = observed.action_mask.shape[-1]
-    behind = (torch.arange(choices) - action[..., None]) % choices
-    return torch.where(observed.action_mask, behind, choices).argmin(-1)
+    start = space.start if isinstance(space, Discrete) else 0
+    choices = (action - start).reshape(*observed.action_mask.shape[:-1], -1).unbind(-1)
+    masks = observed.action_mask.split(space.factors, -1)
+    found = [_next_open(choice, mask) for choice, mask in zip(choices, masks, strict=True)]
+    return torch.stack(found, -1).reshape(action.shape).to(action.dtype) + start
+
+
+def _next_open(choice: Tensor, mask: Tensor) -> Tensor:
+    choices = mask.shape[-1]
+    behind = (torch.arange(choices) - choice[..., None]) % choices
+    return torch.where(mask, behind, choices).argmin(-1)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from denizen.errors import ModelError
 from denizen.model._model import Model
-from denizen.model._spaces import Box, Space
+from denizen.model._spaces import Space, encoded
 from denizen.model._state import State
 from denizen.rng import Rng
 
@@ -51,7 +51,7 @@ class Env(Model):
         raise ModelError(f"{type(self).__name__} has no action_space; return a dz.rl.Discrete or dz.rl.Box")
 
     @property
-    def observation_space(self) -> Box:
+    def observation_space(self) -> Space:
         """Of one agent's observation, as `observe` returns it."""
         raise ModelError(f"{type(self).__name__} has no observation_space; return a dz.rl.Box")
 
@@ -86,7 +86,11 @@ class Env(Model):
         return self.init(rng)
 
     def action_mask(self, now: Any) -> Tensor | None:
-        """Which choices are open: bool `[n]` (`[actors, n]`), at least one of them; None: all."""
+        """Which choices are open: bool `[n]` (`[actors, n]`), at least one of them; None: all.
+
+        Of a `MultiDiscrete` space those of all factors side by side, `[sum of nvec]`; of a `MultiBinary` one for each
+        factor whether 0 is open and whether 1 is: `[2 n]`. A mask closes choices of a factor whatever others choose.
+        """
         return None
 
     def acting(self, now: Any) -> Tensor | None:
@@ -98,8 +102,11 @@ class Env(Model):
         return None
 
     def network_input(self, observation: Tensor) -> Tensor:
-        """Stored observations `[batch, …]` as floats for a network; for packed observations, unpack them here."""
-        return observation.to(torch.float32)
+        """Stored observations `[batch, …]` as floats for a network; for packed observations, unpack them here.
+
+        Choices become ones and zeros: one of `n` for each factor.
+        """
+        return encoded(self.observation_space, observation)
 
     def privileged_input(self, observation: Tensor, privileged: Tensor | None) -> Tensor | None:
         """What the critic gets beside the features: `[batch, k]`, from what was stored; None: nothing."""

@@ -135,8 +135,9 @@ class FlatEnv(FlatWorld):
             found = tuple(observation.shape) if isinstance(observation, Tensor) else type(observation).__name__
             raise ModelError(f"{self._name}.observe gave {found}, its observation_space has {(*lead, *space.shape)}")
         mask, privileged, acting = env.action_mask(now), env.privileged(now), env.acting(now)
-        if mask is not None and getattr(mask, "shape", None) != (*lead, getattr(self.acts, "n", -1)):
-            wanted = (*lead, getattr(self.acts, "n", "a Discrete action_space"))
+        choices = sum(self.acts.factors)
+        if mask is not None and (not choices or getattr(mask, "shape", None) != (*lead, choices)):
+            wanted = (*lead, choices or "an action_space of choices")
             raise ModelError(f"{self._name}.action_mask gave {_shown(mask)}; expected {wanted}")
         if acting is not None and (env.num_actors is None or getattr(acting, "shape", None) != lead):
             raise ModelError(f"{self._name}.acting gave {_shown(acting)}; expected one flag for each of num_actors")

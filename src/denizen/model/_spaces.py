@@ -28,18 +28,24 @@ DTYPES = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Discrete:
-    """One of `n` choices, numbered from 0: int64 of shape ().
+    """One of `n` choices, numbered from `start`: int64 of shape ().
 
     Attributes:
         n: number of choices, at least 1.
+        start: number of the first choice.
     """
 
     n: int
+    start: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n", whole("Discrete", "n", self.n, 1))
+        object.__setattr__(self, "start", whole("Discrete", "start", self.start))
+
+    def __repr__(self) -> str:
+        return f"Discrete(n={self.n}{f', start={self.start}' if self.start else ''})"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -51,9 +57,100 @@ class Discrete:
         """Of a value."""
         return torch.int64
 
+    @property
+    def factors(self) -> tuple[int, ...]:
+        """How many choices there are of each factor; an action mask has them side by side."""
+        return (self.n,)
+
     def fault(self, value: Tensor) -> Tensor:
         """Bool of the shape of `value`: whether an entry is no choice."""
-        return (value < 0) | (value >= self.n)
+        return (value < self.start) | (value >= self.start + self.n)
+
+    def nearest(self, value: Tensor) -> Tensor:
+        """The nearest choice, in the dtype of `value`."""
+        return value.clamp(self.start, self.start + self.n - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiDiscrete:
+    """A choice of each of several factors, each numbered from 0: int64 `[factors]`.
+
+    Attributes:
+        nvec: how many choices there are of each factor: whole numbers of at least 1, a NumPy array or a tensor of them;
+            kept as a tuple.
+    """
+
+    nvec: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        given = self.nvec.tolist() if isinstance(self.nvec, np.ndarray | Tensor) else self.nvec
+        if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+            raise InputError(f"MultiDiscrete(nvec={self.nvec!r}): expected a size for each factor, for example (3, 2)")
+        sizes = tuple(whole("MultiDiscrete", f"nvec[{place}]", size, 1) for place, size in enumerate(given))
+        object.__setattr__(self, "nvec", sizes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one value."""
+        return (len(self.nvec),)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of a value."""
+        return torch.int64
+
+    @property
+    def factors(self) -> tuple[int, ...]:
+        """How many choices there are of each factor; an action mask has them side by side."""
+        return self.nvec
+
+    def fault(self, value: Tensor) -> Tensor:
+        """Bool of the shape of `value`: whether an entry is no choice."""
+        return (value < 0) | (value >= self._sizes(value))
+
+    def nearest(self, value: Tensor) -> Tensor:
+        """The nearest choices, in the dtype of `value`."""
+        return torch.minimum(value.clamp(min=0), self._sizes(value) - 1).to(value.dtype)
+
+    def _sizes(self, like: Tensor) -> Tensor:
+        return _filled(list(self.nvec), torch.int64, like.device)
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiBinary:
+    """A yes or no of each of `n` factors: int8 `[n]`, 0 or 1.
+
+    Attributes:
+        n: number of factors, at least 1.
+    """
+
+    n: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", whole("MultiBinary", "n", self.n, 1))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one value."""
+        return (self.n,)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of a value."""
+        return torch.int8
+
+    @property
+    def factors(self) -> tuple[int, ...]:
+        """2 for each factor; an action mask has (0 is open, 1 is open) of each side by side."""
+        return (2,) * self.n
+
+    def fault(self, value: Tensor) -> Tensor:
+        """Bool of the shape of `value`: whether an entry is neither 0 nor 1."""
+        return (value < 0) | (value > 1)
+
+    def nearest(self, value: Tensor) -> Tensor:
+        """The nearest of 0 and 1, in the dtype of `value`."""
+        return value.clamp(0, 1)
 
 
 _WHOLE = 2**53  # whole numbers below this are kept as such
@@ -110,6 +207,11 @@ class Box:
         dtype = like.dtype if like.is_floating_point() else torch.float64
         low, high = (_filled(bound, dtype, like.device).view(self.shape) for bound in self._entries())
         return low, high
+
+    @property
+    def factors(self) -> tuple[int, ...]:
+        """Numbers are no choices: none."""
+        return ()
 
     @property
     def bounded(self) -> bool:
@@ -199,13 +301,48 @@ def _filled(entries: list[float], dtype: torch.dtype, device: torch.device) -> T
     return torch.cat([torch.full((count,), entry, dtype=dtype, device=device) for entry, count in runs])
 
 
-Space = Discrete | Box
+Space = Discrete | MultiDiscrete | MultiBinary | Box
+
+
+def encoded(space: Space, value: Tensor) -> Tensor:
+    """Values `[…, *shape]` as float32 for a network: a one for the choice made of each factor, boxes as they are."""
+    if isinstance(space, Box | MultiBinary):
+        return value.to(torch.float32)
+    if isinstance(space, Discrete):
+        return _one_hot(value - space.start, space.n)
+    parts = zip(value.unbind(-1), space.nvec, strict=True)
+    return torch.cat([_one_hot(choice, size) for choice, size in parts], -1)
+
+
+def _one_hot(choice: Tensor, size: int) -> Tensor:
+    return (choice[..., None] == torch.arange(size, device=choice.device)).to(torch.float32)
+
+
+def random_values(space: Space, lead: tuple[int, ...], reach: float, generator: torch.Generator) -> Tensor:
+    """Values `[*lead, *shape]`, uniform over a space; over a box without bounds within `reach` beyond 0."""
+    shape = (*lead, *space.shape)
+    if isinstance(space, Discrete):
+        return torch.randint(space.start, space.start + space.n, shape, generator=generator)
+    if isinstance(space, Box):
+        low, high = space.within(reach)
+        return (low + (high - low) * torch.rand(shape, generator=generator)).to(space.dtype)
+    return (torch.rand(shape, generator=generator) * torch.tensor(space.factors)).to(space.dtype)
+
+
+def closed(mask: Tensor, factors: tuple[int, ...]) -> Tensor:
+    """Whether a mask `[…, choices]` leaves a factor without an open choice: bool `[…]`."""
+    if len(factors) == 1:
+        return ~mask.any(-1)
+    return torch.stack([~part.any(-1) for part in mask.split(factors, -1)]).any(0)
 
 
 def check_spaces(env: Any) -> None:
     """Raise `ModelError` where an environment declares something else than spaces."""
-    name, acts, sees = type(env).__name__, env.action_space, env.observation_space
-    if not isinstance(acts, Space):
-        raise ModelError(f"{name} has action_space {acts!r}; expected dz.rl.Discrete(n) or dz.rl.Box(low, high, shape)")
-    if not isinstance(sees, Box):
-        raise ModelError(f"{name} has observation_space {sees!r}; expected dz.rl.Box(low, high, shape)")
+    name = type(env).__name__
+    for attribute in ("action_space", "observation_space"):
+        space = getattr(env, attribute)
+        if not isinstance(space, Space):
+            raise ModelError(
+                f"{name} has {attribute} {space!r}; expected dz.rl.Discrete(n) or dz.rl.Box(low, high, shape), or "
+                f"another space of dz.rl"
+            )

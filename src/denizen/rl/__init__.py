@@ -3,10 +3,13 @@
 from denizen.model import Box as Box
 from denizen.model import Discrete as Discrete
 from denizen.model import Env as Env
+from denizen.model import MultiBinary as MultiBinary
+from denizen.model import MultiDiscrete as MultiDiscrete
 from denizen.model import Observed as Observed
 from denizen.rl._best_policy import Patience as Patience
 from denizen.rl._curriculum import Earned as Earned
 from denizen.rl._distributions import Categorical as Categorical
+from denizen.rl._distributions import Categoricals as Categoricals
 from denizen.rl._distributions import Gaussian as Gaussian
 from denizen.rl._draws import Draws as Draws
 from denizen.rl._draws import Shuffles as Shuffles

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 FEW = 8  # choices
 _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
@@ -88,6 +89,61 @@ class Categorical(NamedTuple):
         closed = self.log_probs == -torch.inf
         mine, its = self.log_probs.masked_fill(closed, 0.0), other.log_probs.masked_fill(closed, 0.0)
         return torch.where(closed, 0.0, mine.exp() * (mine - its)).sum(-1)
+
+
+class Categoricals(NamedTuple):
+    """A choice of each of several factors, independent of one another.
+
+    Attributes:
+        log_probs: float32 `[rows, factors, choices]`, normalised; -inf where a choice is closed, or a factor has none
+            of that number.
+    """
+
+    log_probs: Tensor
+
+    @staticmethod
+    def of(logits: Tensor, factors: tuple[int, ...], open_: Tensor | None = None) -> "Categoricals":
+        """From logits of the choices of all factors side by side, `[rows, choices]`, and which of them are open."""
+        if len(set(factors)) == 1:  # nothing to fill up
+            apart = logits.unflatten(-1, (len(factors), -1))
+            kept = None if open_ is None else open_.unflatten(-1, (len(factors), -1))
+        else:
+            apart = _side_by_side(logits.to(torch.float32), factors, -torch.inf)
+            kept = None if open_ is None else _side_by_side(open_, factors, False)
+        return Categoricals(Categorical.of(apart, kept).log_probs)
+
+    def _each(self) -> Categorical:
+        return Categorical(self.log_probs.flatten(0, 1))
+
+    def _per_factor(self, numbers: Tensor) -> Tensor:
+        return numbers.view(self.log_probs.shape[:2])
+
+    def sample(self, uniform: Tensor) -> Tensor:
+        """By inversion, one uniform number for each factor: int64 `[rows, factors]`."""
+        return self._per_factor(self._each().sample(uniform.reshape(-1, 1)))
+
+    def mode(self) -> Tensor:
+        """The likeliest choice of each factor."""
+        return self.log_probs.argmax(-1)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Sum over the factors."""
+        return self.log_probs.gather(-1, action.to(torch.int64)[..., None]).squeeze(-1).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Sum over the factors."""
+        return self._per_factor(self._each().entropy()).sum(-1)
+
+    def kl(self, other: "Categoricals") -> Tensor:
+        """Sum over the factors."""
+        return self._per_factor(self._each().kl(other._each())).sum(-1)
+
+
+def _side_by_side(entries: Tensor, factors: tuple[int, ...], fill: float) -> Tensor:
+    """`[rows, choices]` as `[rows, factors, most choices]`, filled up."""
+    most = max(factors)
+    parts = entries.split(factors, -1)
+    return torch.stack([F.pad(part, (0, most - part.shape[-1]), value=fill) for part in parts], -2)
 
 
 class Gaussian(NamedTuple):

@@ -11,7 +11,7 @@ from torch import Tensor
 from denizen._arguments import switch, whole
 from denizen._notebook import InNotebook
 from denizen.errors import InputError, nearest
-from denizen.model import Discrete, Env, Observed
+from denizen.model import Env, Observed
 from denizen.model._env import picture
 from denizen.rl._draws import Draws
 from denizen.rl._policy import ActorCritic, check_fits, for_worlds, rows_of
@@ -169,13 +169,14 @@ def _live(worlds: Worlds, policy: ActorCritic, steps: int, greedy: bool, seed: i
 def _stepper(worlds: Worlds, policy: ActorCritic, draws: Draws, greedy: bool, actors: int) -> Any:
     """One step of lives."""
     env = worlds.env
-    num = 1 if isinstance(env.action_space, Discrete) else math.prod(env.action_space.shape)
 
     def step_of(life: dict[str, Any]) -> dict[str, Any]:
         observed, over = life["observed"], life["over"]
         judged = policy(observed.observation, life["memory"], observed.action_mask, observed.privileged, life["first"])
         clock = life["worlds"][-3]
-        action = judged.actions.mode() if greedy else judged.actions.sample(draws.uniform("action", clock, num))
+        action = (
+            judged.actions.mode() if greedy else judged.actions.sample(draws.uniform("action", clock, policy.draws))
+        )
         tensors, step = worlds.next_in_place(life["worlds"], for_worlds(action, env))
         acting = ~over if observed.acting is None else ~over & observed.acting
         ended = step.ended if actors == 1 else step.ended[:, None].expand(-1, actors).flatten()
@@ -207,7 +208,7 @@ def saliency(policy: ActorCritic, observed: Observed, memory: Tensor) -> tuple[T
     Returns:
         (inputs, absolute gradients), float32 of the network's input shape `[rows, …]`.
     """
-    given = policy.env.network_input(observed.observation).detach().requires_grad_()
+    given = policy.inputs(observed.observation).detach().requires_grad_()
     with torch.enable_grad():
         judged = policy(
             observed.observation, memory, observed.action_mask, observed.privileged, actor_only=True, given=given
@@ -238,7 +239,6 @@ def play(
     rows = rows_of(observed, env).observation.shape[0]
     draws = Draws(seed + EVALUATION_SEED, torch.arange(rows))
     memory, total = policy.first_memory(rows, torch.device("cpu")), 0.0
-    num = 1 if isinstance(env.action_space, Discrete) else math.prod(env.action_space.shape)
 
     def shown() -> Any:
         drawn = picture(env, worlds.state(0))
@@ -252,7 +252,7 @@ def play(
         seen = rows_of(observed, env)
         with torch.no_grad():
             judged = policy(seen.observation, memory, seen.action_mask, seen.privileged)
-            uniform = draws.uniform("action", torch.tensor(number), num)
+            uniform = draws.uniform("action", torch.tensor(number), policy.draws)
             action = judged.actions.mode() if greedy else judged.actions.sample(uniform)
         step = worlds.step(for_worlds(action, env))
         total += float(step.reward.sum())

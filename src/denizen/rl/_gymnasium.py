@@ -12,7 +12,7 @@ from torch import Tensor
 import denizen.model as model
 from denizen._arguments import whole
 from denizen.errors import InputError, expect_function, need
-from denizen.model import Box, Discrete, Env, Observed, Space
+from denizen.model import Box, Discrete, Env, MultiBinary, MultiDiscrete, Observed, Space
 from denizen.model._env import can_draw, picture
 from denizen.rl._worlds import Step, Worlds, check_kind
 from denizen.rng import MAX_SEED, Rng
@@ -178,7 +178,7 @@ class Foreign(Env):
     """
 
     acts: Space
-    sees: Box
+    sees: Space
 
     @property
     def action_space(self) -> Space:
@@ -186,7 +186,7 @@ class Foreign(Env):
         return self.acts
 
     @property
-    def observation_space(self) -> Box:
+    def observation_space(self) -> Space:
         """As given."""
         return self.sees
 
@@ -279,7 +279,7 @@ class FromGymnasium:
         self._begun = False
 
     @staticmethod
-    def _box(seen: Space, given: Any) -> Box:
+    def _box(seen: Space, given: Any) -> Space:
         """What is observed as a Box; of a `Discrete` its numbers as Gymnasium has them, which may start anywhere."""
         if not isinstance(seen, Discrete):
             return seen
@@ -375,7 +375,11 @@ def to_space(space: Space) -> Any:
     from gymnasium import spaces
 
     if isinstance(space, Discrete):
-        return spaces.Discrete(space.n)
+        return spaces.Discrete(space.n, start=space.start)
+    if isinstance(space, MultiDiscrete):
+        return spaces.MultiDiscrete(list(space.nvec))
+    if isinstance(space, MultiBinary):
+        return spaces.MultiBinary(space.n)
     if space.dtype == torch.bool:
         return spaces.MultiBinary(space.shape)
     dtype = array(torch.zeros((), dtype=space.dtype)).dtype

@@ -10,13 +10,14 @@ from torch import Tensor
 from denizen import ops
 from denizen._arguments import number, whole
 from denizen.errors import InputError, expect_function
-from denizen.model import Discrete, Env, Observed, Space
+from denizen.model import Box, Env, Observed, Space
 from denizen.rl._draws import Draws
+from denizen.rl._heads import as_drawn
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import ActorCritic, check_fits, rows_of
 from denizen.rl._recorded import Recorded
 from denizen.rl._rollout import CLOCK
-from denizen.rl._worlds import Worlds, named
+from denizen.rl._worlds import Worlds, named, numbers_in
 from denizen.run._progress import progress_bar
 
 Teacher = Callable[[Observed, Tensor], Tensor]
@@ -117,15 +118,15 @@ def _lesson(worlds: Worlds, teacher: Teacher, draws: Draws) -> Callable[[Any], A
         action = ops.rounded(action, env.action_space.dtype)
         given = action if env.num_actors is None else action.unflatten(0, (-1, env.num_actors))
         after, step = worlds.next_in_place(tensors, given)
-        return (after, step.observed), (seen, action)
+        return (after, step.observed), (seen, as_drawn(action, env.action_space))
 
     return step_of
 
 
 def _check_action(action: Any, wanted: tuple[int, ...], space: Space) -> None:
     """Raise `InputError` where a teacher gave no actions."""
-    choices = isinstance(space, Discrete)
-    form = f"expected a tensor of shape {wanted}" + (f" of whole numbers from 0 to {space.n - 1}" if choices else "")
+    choices = not isinstance(space, Box)
+    form = f"expected a tensor of shape {wanted}" + (f" of {numbers_in(space)}" if choices else "")
     if not isinstance(action, Tensor) or tuple(action.shape) != wanted:
         found = tuple(action.shape) if isinstance(action, Tensor) else named(action)
         raise InputError(f"imitate: teacher gave {found}, {form}")
@@ -147,7 +148,8 @@ def _learn(
     loss = lost.sum() / weight.sum().clamp(min=1)
     optimizer.backward(loss)
     optimizer.step(rate, never)
-    if not isinstance(policy.env.action_space, Discrete):
+    if isinstance(policy.env.action_space, Box):
         return loss.detach(), torch.full_like(loss.detach(), torch.nan)
-    same = (judged.actions.mode() == actions).to(torch.float32) * weight
+    alike = judged.actions.mode() == actions
+    same = (alike if alike.dim() == 1 else alike.all(1)).to(torch.float32) * weight
     return loss.detach(), same.sum() / weight.sum().clamp(min=1)

@@ -121,7 +121,7 @@ def _shares(env: Env, rollout: "Rollout") -> dict[str, Tensor]:
     action, valid = rollout.fields["action"], rollout.fields["valid"]
     taken = (action[..., None] == torch.arange(space.n, device=action.device)) & valid[..., None]
     counts = processes.total(taken.flatten(0, -2).sum(0).to(torch.float32))
-    return {f"action_{number}": share for number, share in enumerate(counts / counts.sum().clamp(min=1))}
+    return {f"action_{space.start + number}": share for number, share in enumerate(counts / counts.sum().clamp(min=1))}
 
 
 def joined(env: Env, *parts: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import InputError, nearest, need
-from denizen.model import Box, Discrete, Env, Observed
+from denizen.model import Box, Env, Observed
 from denizen.model._env import can_draw, picture
 from denizen.rl._gymnasium import array, to_space
 from denizen.rl._worlds import Worlds
@@ -135,9 +135,9 @@ class _PettingZooWorld:
             if np.shape(action) != space.shape:
                 raise InputError(f"step: the action of {name!r} has shape {np.shape(action)}, expected {space.shape}")
         nothing = torch.zeros(space.shape, dtype=space.dtype)  # who does not act does nothing wrong
-        idle = array(space.nearest(nothing) if isinstance(space, Box) else nothing)
+        idle = array(space.nearest(nothing))
         given = np.stack([np.asarray(actions.get(name, idle)) for name in self.possible_agents])
-        if isinstance(space, Discrete) and given.dtype == np.bool_:
+        if not isinstance(space, Box) and given.dtype == np.bool_:
             given = given.astype(np.int64)
         batch = torch.as_tensor(given)[None]
         return batch[:, 0] if self._alone else batch

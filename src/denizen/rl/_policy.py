@@ -1,7 +1,6 @@
 """A policy: an actor and a critic over an environment's observations, feed-forward or recurrent."""
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -11,10 +10,12 @@ from torch.nn import functional as F
 
 from denizen import ops
 from denizen.errors import InputError, expect_function
-from denizen.model import Box, Discrete, Env, Observed
+from denizen.model import Box, Env, Observed
+from denizen.model._spaces import encoded
 from denizen.nn import kernels
 from denizen.rl._conv_encoder import ConvEncoder, as_it_is, spreads
-from denizen.rl._distributions import Categorical, Distribution, Gaussian
+from denizen.rl._distributions import Distribution
+from denizen.rl._heads import distribution_of, draws_of, in_world, numbers_of
 from denizen.rl._value import ValueHead, check_head
 from denizen.rl._worlds import Worlds, check_env, named, prove
 
@@ -96,6 +97,7 @@ class ActorCritic(nn.Module):
     Attributes:
         head: the value head.
         memory_size: width of the memory; 0 without one.
+        draws: uniform numbers that a draw of one action takes.
     """
 
     def __init__(
@@ -124,14 +126,16 @@ class ActorCritic(nn.Module):
         check_drawn(env)
         check_makes("head", head, "dz.rl.PopArt", "width")
         self.env, self.memory_size = env, memory_size
+        self._acts, self._sees = env.action_space, env.observation_space  # asked for once: in a step they are traced
         self.body, self.critic_body = body, critic_body
         if critic_body is not None and memory_size:
             raise InputError("ActorCritic: memory_size goes with a shared body; leave critic_body out")
         width = self._width(body, "body")
         self.cell = nn.GRUCell(width, memory_size) if memory_size else None
         shown = memory_size or width
-        self._acts = space = env.action_space  # asked for once: compiled, the author's property would be traced
-        numbers = space.n if isinstance(space, Discrete) else math.prod(space.shape)
+        space = self._acts
+        self.draws = draws_of(space)
+        numbers = numbers_of(space)
         self.actor = nn.Linear(shown, numbers)
         nn.init.orthogonal_(self.actor.weight, 0.01)
         nn.init.zeros_(self.actor.bias)
@@ -164,12 +168,10 @@ class ActorCritic(nn.Module):
             yield
 
     def _example(self) -> Tensor:
-        env = self.env
-        space = env.observation_space
-        return torch.zeros(1, *space.shape, dtype=space.dtype)
+        return torch.zeros(1, *self._sees.shape, dtype=self._sees.dtype)
 
     def _width(self, body: nn.Module, name: str) -> int:
-        given = self.env.network_input(self._example())
+        given = self.inputs(self._example())
         try:
             with torch.no_grad():
                 out = body(given)
@@ -224,7 +226,7 @@ class ActorCritic(nn.Module):
             numbers = self._at_once(observation, [self.actor], given)
             if numbers is not None:
                 return Judged(self._actions(numbers, action_mask), numbers[:, :0], memory)
-        given = self.env.network_input(observation) if given is None else given
+        given = self.inputs(observation) if given is None else given
         judged = self.act(given, memory, action_mask, first)
         if actor_only:
             return judged._replace(features=judged.features[:, :0])
@@ -280,11 +282,7 @@ class ActorCritic(nn.Module):
         return judged, values if learnt else head.in_rewards(values)
 
     def _actions(self, numbers: Tensor, action_mask: Tensor | None) -> Distribution:
-        space = self._acts
-        if isinstance(space, Discrete):
-            return Categorical.of(numbers, action_mask)
-        assert self.log_std is not None
-        return Gaussian(numbers.to(torch.float32), self.log_std, space.shape)
+        return distribution_of(self._acts, numbers, action_mask, self.log_std)
 
     def heads(self) -> list[nn.Linear]:
         """Of actor and critic, where values are what one linear layer makes of a body's features; else none."""
@@ -292,10 +290,16 @@ class ActorCritic(nn.Module):
         plain = self.critic is None and all(getattr(type(self.head), m) is getattr(ValueHead, m) for m in own)
         return [self.actor, self.head.linear] if plain else []
 
+    def inputs(self, observation: Tensor) -> Tensor:
+        """What the environment makes of stored observations for a network."""
+        if type(self.env).network_input is Env.network_input:
+            return encoded(self._sees, observation)
+        return self.env.network_input(observation)
+
     def _seen(self, observation: Tensor) -> Tensor:
         """Inputs of the network; bytes as they are where the environment makes floats of them and no more."""
         plain = type(self.env).network_input is Env.network_input
-        return observation if plain and observation.dtype == torch.uint8 else self.env.network_input(observation)
+        return observation if plain and observation.dtype == torch.uint8 else self.inputs(observation)
 
     def _at_once(self, observation: Tensor, heads: list[nn.Linear], given: Tensor | None = None) -> Tensor | None:
         """What the heads of actor and critic give, side by side, as one operation; None where it does not fit."""
@@ -380,9 +384,7 @@ def rows_of(observed: Observed, env: Env) -> Observed:
 def for_worlds(action: Tensor, env: Env) -> Tensor:
     """Actions of rows as worlds take them: of the space's dtype, within its bounds, with an axis of actors if any."""
     space = env.action_space
-    action = ops.rounded(action, space.dtype)
-    if isinstance(space, Box):
-        action = space.nearest(action)
+    action = in_world(ops.rounded(action, space.dtype), space)
     return action if env.num_actors is None else action.unflatten(0, (-1, env.num_actors))
 
 
@@ -469,4 +471,4 @@ def check_float32(policy: ActorCritic, what: str) -> None:
 
 
 def _form(space: Any) -> tuple[Any, ...]:
-    return type(space), space.shape, space.dtype, getattr(space, "n", None)
+    return type(space), space.shape, space.dtype, space.factors

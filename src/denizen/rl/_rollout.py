@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from denizen import _tree, ops
-from denizen.model import Discrete, Env, Observed
+from denizen.model import Env, Observed
 from denizen.nn import kernels
 from denizen.rl import _processes as processes
 from denizen.rl._draws import Draws
@@ -218,7 +218,7 @@ class Rollout:
             if not self._with_values:
                 return policy(observed.observation, memory, observed.action_mask, first=first, actor_only=True), None
             if policy.judges_late(observed.observation.shape[0]):
-                given = self._worlds.env.network_input(observed.observation)
+                given = policy.inputs(observed.observation)
                 return policy.act(given, memory, observed.action_mask, first), None
             return policy.with_value(observed.observation, memory, observed.action_mask, observed.privileged, first)
 
@@ -286,9 +286,8 @@ class Rollout:
 
     def sample(self, judged: Judged, clock: Tensor) -> Tensor:
         """Actions of every row, drawn for this step, and as they are kept: ratios begin at 1."""
-        space = self._worlds.env.action_space
-        num = 1 if isinstance(space, Discrete) else math.prod(space.shape)
-        return ops.rounded(judged.actions.sample(self._draws.uniform("action", clock, num)), space.dtype)
+        uniform = self._draws.uniform("action", clock, self._policy.draws)
+        return ops.rounded(judged.actions.sample(uniform), self._worlds.env.action_space.dtype)
 
     def _spread(self, flags: Tensor) -> Tensor:
         """Flags of worlds for every row."""

@@ -9,8 +9,19 @@ from torch import Tensor, nn
 
 from denizen._arguments import whole
 from denizen.errors import InputError, ModelError, nearest
-from denizen.model import Box, Discrete, Env, FlatEnv, InPlace, Observed, Space, guard
-from denizen.model._spaces import check_spaces
+from denizen.model import (
+    Box,
+    Discrete,
+    Env,
+    FlatEnv,
+    InPlace,
+    MultiBinary,
+    MultiDiscrete,
+    Observed,
+    Space,
+    guard,
+)
+from denizen.model._spaces import check_spaces, closed
 from denizen.nn import kernels
 from denizen.rl._recorded import Recorded
 from denizen.rng import MAX_SEED
@@ -240,13 +251,12 @@ class Worlds:
         if self.run_state is None:
             raise InputError("Worlds.step: the worlds have not begun; call reset() first")
         before, action, space = self.run_state, self.checked(action), self.env.action_space
-        if not isinstance(space, Discrete) and (space.dtype.is_floating_point or action.dtype == space.dtype):
+        if isinstance(space, Box) and (space.dtype.is_floating_point or action.dtype == space.dtype):
             self.run_state, step = self.advance(before, action.to(space.dtype))
             return step
         # As an author's index, a number that is no choice would raise on a CPU, and stop a GPU for good. In a smaller
         # dtype a number outside may become one within.
-        within = action.clamp(0, space.n - 1) if isinstance(space, Discrete) else space.nearest(action)
-        self.run_state, step = self.advance(before, within.to(space.dtype))
+        self.run_state, step = self.advance(before, space.nearest(action).to(space.dtype))
         wrong = space.fault(action) & _like(step.valid & (before.faults < 0), action)
         wrong = wrong if wrong.dim() == 1 else wrong.flatten(1).any(1)
         self.run_state.faults = torch.where(wrong, before.clock * len(self._labels), self.run_state.faults)
@@ -291,7 +301,8 @@ class Worlds:
             found = tuple(action.shape) if isinstance(action, Tensor) else type(action).__name__
             raise InputError(f"action is {found}, expected a tensor of shape {wanted}")
         check_kind(action, space)
-        return action.to(self.device)
+        action = action.to(self.device)
+        return action if isinstance(space, Box) else action.to(torch.int64)  # small ones compare as if they went round
 
     def state(self, world: int | None = None) -> Any:
         """The author's state of one world, or of all with a leading axis."""
@@ -439,7 +450,7 @@ class Worlds:
             blind = torch.zeros_like(valid)
         checks = [*(flag & valid for flag in (bad != 0).unbind(1)), blind]
         if observed.action_mask is not None:
-            stuck = ~observed.action_mask.any(-1)
+            stuck = closed(observed.action_mask, self._flat.acts.factors)
             stuck = stuck if observed.acting is None else stuck & observed.acting
             checks.append(stuck if stuck.dim() == 1 else stuck.any(1))
         code = torch.full_like(run_state.faults, -1)
@@ -481,10 +492,23 @@ def check_numbers(worlds: Any, num_envs: int) -> list[int]:
 def check_kind(action: Tensor, space: Space) -> None:
     """Raise `InputError` where actions are floats and a space holds whole numbers: fractions would be lost."""
     real = action.is_floating_point() or action.is_complex()
-    if isinstance(space, Discrete) and (real or action.dtype == torch.bool):
-        raise InputError(f"action has dtype {action.dtype}, expected whole numbers from 0 to {space.n - 1}")
+    boolean = action.dtype == torch.bool and not isinstance(space, MultiBinary)
+    if not isinstance(space, Box) and (real or boolean):
+        raise InputError(f"action has dtype {action.dtype}, expected {numbers_in(space)}")
     if isinstance(space, Box) and real and not space.dtype.is_floating_point:
         raise InputError(f"action has dtype {action.dtype}, expected whole numbers, since {space} holds them")
+
+
+def numbers_in(space: Space) -> str:
+    """What actions of choices are, in words."""
+    match space:
+        case Discrete(n, start):
+            return f"whole numbers from {start} to {start + n - 1}"
+        case MultiDiscrete(nvec):
+            return f"whole numbers from 0, below {nvec}"
+        case MultiBinary():
+            return "zeros and ones"
+    return "numbers"
 
 
 def prove(env: Env, keys: Tensor, values: dict[str, Tensor]) -> None:
@@ -502,8 +526,7 @@ def prove(env: Env, keys: Tensor, values: dict[str, Tensor]) -> None:
     clock, space = keys.new_zeros(()), env.action_space
     shape = (1, *(() if env.num_actors is None else (env.num_actors,)), *space.shape)
     action = torch.zeros(shape, dtype=space.dtype, device=keys.device)
-    if isinstance(space, Box):
-        action = space.nearest(action)
+    action = space.nearest(action)
 
     def seen(*args: Any) -> Tensor:
         return flat.observe(*args).observation
