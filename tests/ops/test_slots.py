@@ -49,6 +49,30 @@ def test_new_ties(tools: Any, slots: int) -> None:
     assert torch.equal(after.gather(2, first)[..., 0][joins], end[joins])
 
 
+@pytest.mark.parametrize(
+    ("agents", "slots", "pools", "sides"), [(1, 1, 1, False), (300, 3, 2, True), (700, 2, 1, False)]
+)
+def test_seekers_form_ties(tools: Any, agents: int, slots: int, pools: int, sides: bool) -> None:
+    """By one op as by one after the other, for any ids; a world alone as among others."""
+    who, until = ties(3, agents, slots)
+    room = (until <= 5).any(dim=2)
+    seat = torch.where(room, torch.randint(-1, pools, room.shape), -1).to(torch.int32)
+    lasts = torch.rand(3, agents) * 9
+    lasts[:, ::7] = torch.inf
+    key, draw = torch.randint(0, 2**32, (3, 2)), torch.tensor(11)
+    ids = torch.stack([torch.randperm(agents) for _ in range(3)])
+    changed = 0
+    for named in (tools.empty, ids):
+        given = (seat, lasts, named, key, tools.step, draw, 2**31 + 7, pools, sides)
+        new, after = tools.both(ops.form_ties, who, until, *given)
+        one = who[1:2], until[1:2], seat[1:2], lasts[1:2], named[-2:-1] if len(named) == 3 else named, key[1:2]
+        alone = ops.form_ties(*one, *given[4:])
+        tools.assert_same_bits(alone, (new[1:2], after[1:2]))
+        changed += int((after != until).sum())
+        assert not ((after != until) & (until > 5)).any()
+    assert changed > 0 or agents == 1
+
+
 def test_slots_in_worlds(tools: Any) -> None:
     """Under vmap as alone; what all worlds share is given once."""
     who, until = ties(3, 40, 2)
@@ -57,3 +81,14 @@ def test_slots_in_worlds(tools: Any) -> None:
     assert torch.equal(together, ops.sum_slots(values.expand(3, -1), who, until, tools.step))
     degree = torch.vmap(lambda u: ops.taken(u[None], tools.step)[0])(until)
     assert torch.equal(degree, ops.taken(until, tools.step))
+    seat, lasts, key = (
+        -torch.randint(0, 2, (3, 40), dtype=torch.int32),
+        torch.rand(3, 40) * 9,
+        torch.arange(6).view(3, 2),
+    )
+    more = (tools.empty, key, tools.step, tools.step, 7, 1, False)
+    each = torch.vmap(
+        lambda *one: [t[0] for t in ops.form_ties(*(t[None] for t in one[:4]), more[0], one[4][None], *more[2:])]
+    )
+    alone = ops.form_ties(who, until, seat, lasts, *more)
+    assert all(map(torch.equal, each(who, until, seat, lasts, key), alone))

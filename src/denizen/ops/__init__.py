@@ -22,6 +22,8 @@ from denizen.ops._direction import Traffic as Traffic
 from denizen.ops._direction import direction as direction
 from denizen.ops._draws import draw_mask as draw_mask
 from denizen.ops._draws import draw_words as draw_words
+from denizen.ops._forming import form as form
+from denizen.ops._forming import form_ties as form_ties
 from denizen.ops._inductor import fuse_draws as fuse_draws
 from denizen.ops._inductor import start_compilers as start_compilers
 from denizen.ops._library import fold_worlds as fold_worlds

@@ -151,6 +151,7 @@ def fuse_draws() -> bool:
     _teach_draw_mask(ir, lowering, inner)
     _teach_draw_words(ir, lowering, inner)
     _teach_wrap(ir, lowering, inner)
+    _teach_slots(ir, lowering, inner)
     _teach_columns(ir, lowering, V)
     with contextlib.suppress(ImportError):
         _join_stores(V)
@@ -271,6 +272,39 @@ def _teach_wrap(ir: Any, lowering: Any, inner: Any) -> None:
 
         return ir.Pointwise.create(
             device=values.get_device(), dtype=torch.int32, inner_fn=wrapped, ranges=values.get_size()
+        )
+
+    lowering.lowerings[target] = lower
+
+
+def _teach_slots(ir: Any, lowering: Any, inner: Any) -> None:
+    """Sums over slots ask for the values of partners alone: what a free slot holds is not read at a random place."""
+    target = torch.ops.denizen.sum_in_slots.default
+    unfused = lowering.fallback_handler(target, add_to_fallback_set=False)
+
+    def lower(values: Any, who: Any, until: Any, step: Any) -> Any:
+        if values.get_device().type != "cuda" or values.get_dtype() not in (torch.bool, torch.int8):
+            return unfused(values, who, until, step)
+        load, load_who, load_until, load_step = (one.make_loader() for one in (values, who, until, step))
+        agents, slots = values.get_size()[1], who.get_size()[2]
+
+        def total(index: Any) -> Any:
+            world, agent = index
+            now, found = load_step([]), inner.constant(0, torch.int32)
+            for slot in range(slots):
+                taken = inner.gt(inner.to_dtype(load_until([world, agent, slot]), torch.int64), now)
+                partner = inner.maximum(load_who([world, agent, slot]), inner.constant(0, torch.int32))
+                partner = inner.minimum(partner, inner.constant(agents - 1, torch.int32))
+                place = inner.indirect_indexing(partner, agents, check=False)
+
+                def told(place: Any = place) -> Any:
+                    return inner.to_dtype(load([world, place]), torch.int32)
+
+                found = inner.add(found, inner.masked(taken, told, 0))
+            return found
+
+        return ir.Pointwise.create(
+            device=values.get_device(), dtype=torch.int32, inner_fn=total, ranges=values.get_size()
         )
 
     lowering.lowerings[target] = lower

@@ -112,7 +112,8 @@ def _(who, until, partner, end, ids, step):
     return torch.empty_like(who), torch.empty_like(until)
 
 
-def _folded(batch: int, dim: int | None, tensor: Tensor) -> Tensor:
+def folded_slots(batch: int, dim: int | None, tensor: Tensor) -> Tensor:
+    """Rows of all worlds of a batch, in front of any axes; what is empty stays so."""
     if not tensor.numel():  # ids left out
         return tensor
     rows = tensor.expand(batch, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
@@ -121,7 +122,7 @@ def _folded(batch: int, dim: int | None, tensor: Tensor) -> Tensor:
 
 def _rule(op, several):
     def rule(info, in_dims, *args):
-        folded = [_folded(info.batch_size, dim, arg) for dim, arg in zip(in_dims[:-1], args[:-1], strict=True)]
+        folded = [folded_slots(info.batch_size, dim, arg) for dim, arg in zip(in_dims[:-1], args[:-1], strict=True)]
         out = op(*folded, args[-1])
         if not several:
             return unfold_worlds(out, info.batch_size), 0
@@ -142,7 +143,9 @@ def taken(until: Tensor, step: Tensor) -> Tensor:
 
 def sum_slots(values: Tensor, who: Tensor, until: Tensor, step: Tensor) -> Tensor:
     """Sums over taken slots `[W, N]`; carries gradient."""
-    as_op = _as_op(until) and not (values.dtype.is_floating_point and torch.is_grad_enabled())
+    whole = not values.dtype.is_floating_point
+    as_op = _as_op(until) and (whole or not torch.is_grad_enabled())
+    as_op = as_op or (until.is_cuda and until.dtype == torch.int32 and values.dtype in (torch.bool, torch.int8))
     return sum_in_slots(values, who, until, step) if as_op else _sum_slots(values, who, until, step)
 
 

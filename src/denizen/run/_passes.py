@@ -99,7 +99,23 @@ def _test(graph: Graph, node: Node) -> Node:
 
 
 def _any(graph: Graph, source: Node, node: Node) -> Node:
+    known = _same_everywhere(source)
+    if known is not None:  # the check of a number that is written in the model
+        device = source.meta["val"].device
+        return _emit(graph, aten.full.default, list(shape(node)), bool(known), dtype=torch.bool, device=device)
     return _emit(graph, aten.ne.Scalar, _finish(graph, _rows(graph, source, torch.int32), node, torch.int64), 0)
+
+
+def _same_everywhere(node: Node) -> torch.Tensor | None:
+    """What a node holds at every place, 0-d, where it is made of a number alone; else None."""
+    if calls(node, aten.full.default):
+        return torch.full((), node.args[1], dtype=dtype(node))  # type: ignore[arg-type]
+    if calls(node, *VIEWS):
+        return _same_everywhere(node.all_input_nodes[0])
+    if not calls(node, *COMPARISONS, *LOGIC):
+        return None
+    parts = [_same_everywhere(arg) if isinstance(arg, Node) else arg for arg in node.args]
+    return None if any(part is None for part in parts) else node.target(*parts)  # type: ignore[operator]
 
 
 def _split_check(traced: Traced, draw: Node, least: int) -> None:
@@ -156,6 +172,7 @@ ARITHMETIC = (
     aten.bitwise_not.default,
     aten.where.self,
 )
+LOGIC = (aten.logical_not.default, aten.logical_or.default, aten.bitwise_not.default, aten.bitwise_and.Tensor)
 COMPARISONS = tuple(
     getattr(getattr(aten, name), kind) for name in ("eq", "ne", "lt", "le", "gt", "ge") for kind in ("Scalar", "Tensor")
 )

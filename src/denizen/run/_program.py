@@ -40,7 +40,7 @@ SAME_ORDER = (  # views that keep the order of the entries, where they keep thei
 )
 TABLE = 1 << 16  # entries of the largest tensor that is worth keeping for a chunk
 Source = Callable[[Node], bool]
-OPAQUE = (*SUMS, ops.sum_real.default, ops.pull.default, *DRAWS, ATTRIBUTE)
+OPAQUE = (*SUMS, ops.sum_real.default, ops.pull.default, *DRAWS, ops.form_ties.default, ATTRIBUTE)
 
 
 @dataclasses.dataclass(frozen=True)

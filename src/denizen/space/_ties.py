@@ -16,7 +16,6 @@ from denizen.errors import ModelError
 from denizen.rng import Rng
 from denizen.space._origin import Origin
 
-FOREVER = 2**31 - 1
 _MOST_POOLS = 2**30
 
 
@@ -131,20 +130,12 @@ class Ties:
             seat = 2 * seat + (side.detach() != 0)
         seat = torch.where(wanted & ~full, seat, -1).to(torch.int32)
         pools = pools if side is None else 2 * pools
-        word = lot._words("lot")
-        found = ops.couples(seat[None], word[None], lot._id_row(), pools, side is not None)
-        ends = self._ends(lot, name, lasts, word).to(self.until.dtype)
-        fields = self.who[None], self.until[None], found.to(self.who.dtype), ends[None]
-        who, until = ops.join(*fields, lot._id_row(), self.step)
-        return Ties(who[0], until[0], self.step)
-
-    def _ends(self, lot: Rng, name: str, lasts: Tensor | float, word: Tensor) -> Tensor:
-        """First step without a tie that forms now: int64 `[agents]`. Low bits of the lot round, high ones rank."""
         days = lot._per_agent(lasts)
         lot._bad.append((_LASTS.format(name), (~(days >= 0)).any().to(torch.int8)))
-        part = ((word & 0xFFFF).to(torch.float32) + 0.5) * 2.0**-16
-        steps = torch.floor(days.detach() / lot._dt + part)
-        return (self.step + steps.clamp(0, 2.0**30).to(torch.int64)).clamp(max=FOREVER)
+        fields = self.who[None], self.until[None], seat[None], (days.detach() / lot._dt)[None]
+        draws = lot._id_row(), lot._key[None], self.step, lot._step, lot._stream("lot")
+        who, until = ops.form(*fields, *draws, pools, side is not None)
+        return Ties(who[0], until[0], self.step)
 
     def end(self, agents: Tensor) -> "Ties":
         """Without the ties of some agents, on both sides: of those who die, say.
