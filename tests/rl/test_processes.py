@@ -25,6 +25,7 @@ WORDS = [
     "--policy",
     "hidden=8",
     "head=popart",
+    "normalise=true",
     "--set",
     "num_envs=8",
     "num_steps=16",
@@ -33,6 +34,7 @@ WORDS = [
     "floor_penalty=1",
     "value_clip=0.1",
     "target_kl=0.1",
+    "normalise_rewards=true",
 ]
 
 
@@ -60,7 +62,7 @@ def last(folder):
 
 
 def equal_policies(one, two):
-    assert one.keys() - two.keys() == {name for name in one if name.startswith("memo.")}
+    assert one.keys() - two.keys() == {name for name in one if name.startswith(("memo.", "rewards.going"))}
     for name in one:
         if name.startswith(("policy.", "best.")):
             assert torch.allclose(one[name], two[name], atol=1e-6), name

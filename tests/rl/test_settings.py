@@ -4,9 +4,12 @@ import dataclasses
 import json
 
 import pytest
+import torch
 
 import denizen as dz
+from denizen.app._settings import fill
 from denizen.errors import InputError
+from denizen.rl._settings import Rate
 from denizen.zoo.cartpole import CartPole
 
 FORMER = {
@@ -79,3 +82,71 @@ def test_a_folder_of_former_names_goes_on(tmp_path):
     other = dataclasses.replace(algorithm, clip_coef=0.3)
     with pytest.raises(InputError, match="algorithm differs"):
         dz.rl.resume(out, env, dz.rl.mlp(env), other, progress=False)
+
+
+# --- a learning rate that follows the KL ------------------------------------------------------------------------------
+
+
+def test_the_rate_follows_the_rule():
+    rule = dz.rl.AdaptiveKL(target=0.01, start=1e-3, low=5e-4, high=2e-3)
+    rate, go = Rate(rule, torch.device("cpu")), torch.tensor(False)
+
+    def told(kl, stopped=go):
+        return rate.after(torch.tensor(kl), stopped).item()
+
+    assert rate.at(torch.tensor(0.5)).item() == pytest.approx(1e-3)
+    assert told(0.0201) == pytest.approx(1e-3 / 1.5)
+    assert told(float("inf")) == pytest.approx(5e-4), "not below the lowest"
+    assert [told(kl) for kl in (0.02, 0.005, float("nan"))] == pytest.approx([5e-4] * 3)
+    assert [told(0.0049) for _ in range(4)] == pytest.approx([7.5e-4, 1.125e-3, 1.6875e-3, 2e-3])
+    assert told(1.0, torch.tensor(True)) == pytest.approx(2e-3), "who has stopped judges nothing"
+    assert rate.tensors()["learning_rate"].item() == pytest.approx(2e-3)
+    assert Rate(1e-3, torch.device("cpu")).tensors() == {}
+
+
+@pytest.mark.parametrize("kind", ["ppo", "grpo"])
+def test_a_training_keeps_near_its_target_and_resumes_with_its_rate(kind, tmp_path):
+    env, rule = CartPole(), dz.rl.AdaptiveKL(target=0.005, start=1e-5, high=0.1)
+    if kind == "ppo":
+        algorithm = dz.PPO(num_envs=8, num_steps=16, learning_rate=rule)
+    else:
+        algorithm = dz.GRPO(
+            groups=2, group_size=4, max_steps=16, update_epochs=3, micro_batches=2, learning_rate=rule, loss="dapo"
+        )
+
+    def go(name, updates):
+        policy = dz.rl.mlp(env, (8,))
+        steps = updates * algorithm.samples
+        told = dz.train(env, policy, algorithm, steps, folder=tmp_path / name, device="cpu", progress=False)
+        return policy, told["learning_rate"]
+
+    whole, rates = go("whole", 12)
+    assert rates[0] > 1e-5, "nothing moves yet"
+    assert max(rates) > 1e-4, "until it comes to where the KL is"
+    part, first = go("part", 5)
+    rest = dz.rl.resume(tmp_path / "part", env, part, algorithm, steps=7 * algorithm.samples, progress=False)
+    assert first + rest["learning_rate"] == rates
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), part.parameters(), strict=True))
+
+
+def test_rules_that_cannot_be_are_told():
+    for wrong, said in [
+        ({"target": 0}, "AdaptiveKL: target=0"),
+        ({"factor": 1}, "AdaptiveKL: factor=1"),
+        ({"low": 1e-2, "high": 1e-3}, "AdaptiveKL: high=0.001"),
+        ({"start": 1.0}, "AdaptiveKL: start=1.0"),
+    ]:
+        with pytest.raises(InputError, match=said):
+            dz.rl.AdaptiveKL(**wrong)
+    with pytest.raises(InputError, match=r"PPO: clip_coef=AdaptiveKL\("):
+        dz.PPO(clip_coef=dz.rl.AdaptiveKL())
+    with pytest.raises(InputError, match="one step an update"):
+        dz.GRPO(update_epochs=1, learning_rate=dz.rl.AdaptiveKL())
+
+
+def test_the_command_line_writes_it_with_a_word():
+    assert fill(dz.PPO, {"learning_rate": "kl:0.02"}, "--set").learning_rate == dz.rl.AdaptiveKL(0.02)
+    assert fill(dz.PPO, {"learning_rate": "kl:0.02:1e-4"}, "--set").learning_rate.start == 1e-4
+    assert fill(dz.PPO, {"learning_rate": "1e-3:0"}, "--set").learning_rate == dz.rl.Linear(1e-3, 0.0)
+    with pytest.raises(dz.errors.ConfigError, match="expected a number or START:END or kl:TARGET"):
+        fill(dz.PPO, {"learning_rate": "kl"}, "--set")

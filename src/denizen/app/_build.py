@@ -206,8 +206,8 @@ def _policy(entry: WorldEntry, env: Any, given: Mapping[str, str], seed: int) ->
 
     options = {**entry.policy_options, **given}
     takes = {
-        "mlp": ("hidden", "activation", "shared", "head", "memory_size"),
-        "conv": ("channels", "hidden", "critic_hidden", "head"),
+        "mlp": ("hidden", "activation", "shared", "head", "memory_size", "normalise"),
+        "conv": ("channels", "hidden", "critic_hidden", "head", "normalise"),
     }
     named = {"activation": {"tanh": nn.Tanh, "relu": nn.ReLU}, "head": {"popart": rl.PopArt, "plain": rl.ValueHead}}
     read: dict[str, Any] = {}

@@ -46,7 +46,7 @@ def pairs(groups: Sequence[Sequence[str]], flag: str) -> dict[str, str]:
 def fill(cls: type[Any], values: Mapping[str, Any], flag: str) -> Any:
     """An object of a frozen dataclass with values from texts or from a TOML file.
 
-    Numbers may end in k, M or G; a schedule is written START:END; ``none`` is None.
+    Numbers may end in k, M or G; a schedule is written START:END, or kl:TARGET:START; ``none`` is None.
 
     Raises:
         ConfigError: an unknown name, or a value that is none of its type.
@@ -167,7 +167,10 @@ def _convert(option: Any, value: Any) -> Any:
     if option is str:
         return value if isinstance(value, str) else _no()
     if dataclasses.is_dataclass(option) and isinstance(value, str):
-        parts = [float(part) for part in value.split(":")]
+        adaptive = option.__name__ == "AdaptiveKL"
+        if adaptive and not value.startswith("kl:"):
+            _no()
+        parts = [float(part) for part in value.removeprefix("kl:" if adaptive else "").split(":")]
         return option(*parts)  # type: ignore[operator]
     return _no()
 
@@ -178,7 +181,7 @@ def _no() -> Any:
 
 def _word(option: Any) -> str:
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
-    return words.get(option, "START:END")
+    return words.get(option, "kl:TARGET" if getattr(option, "__name__", "") == "AdaptiveKL" else "START:END")
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

@@ -27,12 +27,14 @@ from denizen.rl._gymnasium import FromGymnasium as FromGymnasium
 from denizen.rl._gymnasium import to_gymnasium as to_gymnasium
 from denizen.rl._imitate import Imitation as Imitation
 from denizen.rl._imitate import imitate as imitate
+from denizen.rl._normaliser import Normaliser as Normaliser
 from denizen.rl._pettingzoo import to_pettingzoo as to_pettingzoo
 from denizen.rl._policy import ActorCritic as ActorCritic
 from denizen.rl._ppo import PPO as PPO
 from denizen.rl._ready_policies import conv as conv
 from denizen.rl._ready_policies import mlp as mlp
 from denizen.rl._seeds import train_seeds as train_seeds
+from denizen.rl._settings import AdaptiveKL as AdaptiveKL
 from denizen.rl._settings import Linear as Linear
 from denizen.rl._train import Trained as Trained
 from denizen.rl._train import resume as resume

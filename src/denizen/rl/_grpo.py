@@ -17,7 +17,7 @@ from denizen.rl._draws import Minibatches
 from denizen.rl._group_advantages import ADVANTAGES, SCALES, group_advantages
 from denizen.rl._metrics import joined, rollout_metrics
 from denizen.rl._policy import ActorCritic, check_learns, rows_of
-from denizen.rl._settings import Schedule, by_name, numbers, switches, value_at, ways, wholes
+from denizen.rl._settings import LearningRate, Schedule, by_name, numbers, rates, switches, value_at, ways, wholes
 from denizen.rl._training import PRECISIONS, Training
 from denizen.rl._worlds import Worlds
 from denizen.rng import MAX_SEED
@@ -115,7 +115,7 @@ class GRPO:
         loss: ``"dr_grpo"``, ``"grpo"``, ``"dapo"`` or ``"bnpo"``: the denominator; see `weights`.
         mask_truncated: leave lives that did not terminate out of the loss, for tasks where `max_steps` is no rule.
         ent_coef: weight of the entropy; a number or a `Linear`.
-        learning_rate: of Adam; a number or a `Linear` over the run.
+        learning_rate: of Adam; a number, a `Linear` over the run, or an `AdaptiveKL`.
         max_grad_norm: of the gradient; None: no clipping.
         adam_eps: of Adam.
         precision: ``"float32"``, ``"bfloat16"`` or ``"float16"``: in which the policy runs, in rollout and update.
@@ -143,7 +143,7 @@ class GRPO:
     loss: str = "dr_grpo"
     mask_truncated: bool = False
     ent_coef: Schedule = 0.01
-    learning_rate: Schedule = 1e-4
+    learning_rate: LearningRate = 1e-4
     max_grad_norm: float | None = 1.0
     adam_eps: float = 1e-8
     precision: str = "float32"
@@ -167,7 +167,8 @@ class GRPO:
             )
 
     def _check_numbers(self) -> None:
-        numbers(self, "learning_rate", "ent_coef", low=0, schedule=True)
+        rates(self)
+        numbers(self, "ent_coef", low=0, schedule=True)
         numbers(self, "beta", low=0)
         numbers(self, "gamma", low=0, high=1)
         numbers(self, "clip_coef", "std_eps", "adam_eps", above=0)
@@ -309,29 +310,34 @@ class GRPO:
         sums = torch.stack([whole, used.sum(), gained.flat.sum(), torch.full_like(whole, gained.flat.numel())])
         whole, count, flat, groups = processes.total(sums).unbind()
         metrics["advantage_mean"], metrics["flat_groups"] = whole / count.clamp(min=1), flat / groups
-        metrics["learning_rate"] = value_at(self.learning_rate, progress)
         metrics["entropy_coefficient"] = value_at(self.ent_coef, progress)
         return joined(training.worlds.env, metrics, training.summary())
 
     def _epochs(self, training: "GroupTraining", learned: dict[str, Tensor], progress: Tensor) -> dict[str, Tensor]:
-        rate, entropy = value_at(self.learning_rate, progress), value_at(self.ent_coef, progress)
+        rate, entropy = training.rate.at(progress), value_at(self.ent_coef, progress)
         high = self.clip_coef if self.clip_high is None else self.clip_high
         settings = Settings(self.clip_coef, high, self.beta, self.kl, entropy, self.sequence_ratio)
         never = torch.zeros((), dtype=torch.bool, device=progress.device)
         loss_of, rows, extremes = training.compiled(self._loss), [], []
         for epoch in range(self.update_epochs):
             for batch in self._batches(training, learned, epoch):
-                sums = torch.zeros(len(SUMS), device=progress.device)
+                sums, weighed = torch.zeros(len(SUMS), device=progress.device), []
                 for number, part in enumerate(_micro_batches(batch, self)):
                     terms = loss_of(training, part, settings)
                     training.optimizer.backward(terms.total, add=number > 0)
                     sums = sums + terms.sums
+                    weighed.append(part["weight"])
                     extremes.append(torch.stack([terms.ratio_low, terms.ratio_high]))
+                if training.rate.follows is not None and rows:  # before the first step nothing has moved
+                    weight = torch.cat(weighed, 1).sum()
+                    kl, weight = processes.total(torch.stack([sums[SUMS.index("kl_old")], weight])).unbind()
+                    rate = training.rate.after(kl / weight.clamp(min=1e-30), never)
                 norm = training.optimizer.step(rate, never)
                 rows.append(torch.cat([sums, norm[None]]))
         means, ratios = torch.stack(rows).mean(0), torch.stack(extremes)
         means[:-1] = processes.total(means[:-1])  # the norm is of the whole gradient already
         metrics = dict(zip((*SUMS, "gradient_norm"), means.unbind(), strict=True))
+        metrics["learning_rate"] = rate
         metrics["clip_fraction"] = metrics["clip_low"] + metrics["clip_high"]
         metrics["ratio_min"] = processes.least(ratios[:, 0].min())
         metrics["ratio_max"] = processes.most(ratios[:, 1].max())

@@ -16,6 +16,7 @@ from denizen.nn import kernels
 from denizen.rl._conv_encoder import ConvEncoder, as_it_is, spreads
 from denizen.rl._distributions import Distribution
 from denizen.rl._heads import distribution_of, draws_of, in_world, numbers_of
+from denizen.rl._normaliser import Normaliser
 from denizen.rl._value import ValueHead, check_head
 from denizen.rl._worlds import Worlds, check_env, named, prove
 
@@ -109,6 +110,7 @@ class ActorCritic(nn.Module):
         critic: nn.Module | None = None,
         head: Callable[[int], ValueHead] = ValueHead,
         memory_size: int = 0,
+        normaliser: Normaliser | None = None,
     ) -> None:
         """Args:
         env: whose observations and actions the policy is for.
@@ -117,6 +119,8 @@ class ActorCritic(nn.Module):
         critic: from features and what is privileged, side by side, to the features of the value head; None: as is.
         head: makes the value head from the width of its features.
         memory_size: width of a GRU cell between the body and the heads; 0: none. The critic then shares the body.
+        normaliser: of the inputs that bodies take; None: they take them as they are. What is privileged then has one
+            like it.
 
         Raises:
             InputError: the body does not take the environment's observations, or gives no `[rows, width]`.
@@ -128,6 +132,8 @@ class ActorCritic(nn.Module):
         self.env, self.memory_size = env, memory_size
         self._acts, self._sees = env.action_space, env.observation_space  # asked for once: in a step they are traced
         self.body, self.critic_body = body, critic_body
+        self.normaliser = self._checked(normaliser)
+        self.privileged_normaliser: Normaliser | None = None
         if critic_body is not None and memory_size:
             raise InputError("ActorCritic: memory_size goes with a shared body; leave critic_body out")
         width = self._width(body, "body")
@@ -140,12 +146,25 @@ class ActorCritic(nn.Module):
         nn.init.orthogonal_(self.actor.weight, 0.01)
         nn.init.zeros_(self.actor.bias)
         self.log_std = nn.Parameter(torch.full((numbers,), FIRST_LOG_STD)) if isinstance(space, Box) else None
-        seen = (self._width(critic_body, "critic_body") if critic_body is not None else shown) + self._privileged()
+        extra = self._privileged()
+        if normaliser is not None and extra:
+            self.privileged_normaliser = normaliser.like((extra,))
+        seen = (self._width(critic_body, "critic_body") if critic_body is not None else shown) + extra
         self.critic = critic
         if critic is not None:
             seen = int(critic(torch.zeros(1, seen)).shape[-1])
         self.head = head(seen)
         check_head(self.head, seen)
+
+    def _checked(self, normaliser: Any) -> Normaliser | None:
+        """A normaliser that fits the inputs; raises `InputError` for anything else."""
+        if normaliser is not None:
+            if not isinstance(normaliser, Normaliser):
+                raise InputError(
+                    f"ActorCritic: normaliser is {named(normaliser)}, expected a dz.rl.Normaliser(shape), or None"
+                )
+            normaliser.check(self.inputs(self._example()))
+        return normaliser
 
     @contextlib.contextmanager
     def prepared(self, dtype: torch.dtype) -> Iterator[None]:
@@ -171,7 +190,7 @@ class ActorCritic(nn.Module):
         return torch.zeros(1, *self._sees.shape, dtype=self._sees.dtype)
 
     def _width(self, body: nn.Module, name: str) -> int:
-        given = self.inputs(self._example())
+        given = self.normalised(self.inputs(self._example()))
         try:
             with torch.no_grad():
                 out = body(given)
@@ -226,7 +245,7 @@ class ActorCritic(nn.Module):
             numbers = self._at_once(observation, [self.actor], given)
             if numbers is not None:
                 return Judged(self._actions(numbers, action_mask), numbers[:, :0], memory)
-        given = self.inputs(observation) if given is None else given
+        given = self.normalised(self.inputs(observation) if given is None else given)
         judged = self.act(given, memory, action_mask, first)
         if actor_only:
             return judged._replace(features=judged.features[:, :0])
@@ -249,6 +268,7 @@ class ActorCritic(nn.Module):
         """What the value head takes, from the features of a body."""
         extra = self.env.privileged_input(observation, privileged)
         if extra is not None:
+            extra = extra if self.privileged_normaliser is None else self.privileged_normaliser(extra)
             if isinstance(self.critic, Critic):
                 extra = F.pad(extra, (0, self.critic.missing(seen)))
             seen = torch.cat([seen, extra.to(seen.dtype)], dim=-1)
@@ -296,17 +316,22 @@ class ActorCritic(nn.Module):
             return encoded(self._sees, observation)
         return self.env.network_input(observation)
 
+    def normalised(self, given: Tensor) -> Tensor:
+        """Inputs as the bodies take them."""
+        return given if self.normaliser is None else self.normaliser(given)
+
     def _seen(self, observation: Tensor) -> Tensor:
         """Inputs of the network; bytes as they are where the environment makes floats of them and no more."""
-        plain = type(self.env).network_input is Env.network_input
-        return observation if plain and observation.dtype == torch.uint8 else self.inputs(observation)
+        plain = self.normaliser is None and type(self.env).network_input is Env.network_input
+        plain = plain and observation.dtype == torch.uint8
+        return observation if plain else self.normalised(self.inputs(observation))
 
     def _at_once(self, observation: Tensor, heads: list[nn.Linear], given: Tensor | None = None) -> Tensor | None:
         """What the heads of actor and critic give, side by side, as one operation; None where it does not fit."""
         found = None if torch.is_autocast_enabled(observation.device.type) else self.towers(heads)
         if found is None:
             return None
-        given = self._seen(observation) if given is None else given
+        given = self._seen(observation) if given is None else self.normalised(given)
         if (
             given.requires_grad or given.dtype not in kernels.MLP_INPUTS
         ):  # to look into the network, layers go one by one

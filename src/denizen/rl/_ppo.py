@@ -14,9 +14,21 @@ from denizen.rl._curriculum import Curriculum, first_values
 from denizen.rl._draws import Minibatches, picked
 from denizen.rl._gae import advantages, flat, normalised, summed
 from denizen.rl._metrics import joined
+from denizen.rl._normaliser import RewardScale
 from denizen.rl._policy import ActorCritic, check_learns
 from denizen.rl._processes import size, total
-from denizen.rl._settings import Linear, Schedule, by_name, numbers, switches, value_at, ways, wholes
+from denizen.rl._settings import (
+    LearningRate,
+    Linear,
+    Schedule,
+    by_name,
+    numbers,
+    rates,
+    switches,
+    value_at,
+    ways,
+    wholes,
+)
 from denizen.rl._training import PRECISIONS, Training
 from denizen.rl._worlds import Worlds
 from denizen.rng import MAX_SEED
@@ -62,7 +74,7 @@ class PPO:
         num_minibatches: parts of it; `num_envs * num_steps` must divide. With a memory, parts are whole worlds.
         gamma: discount.
         gae_lambda: of the advantages.
-        learning_rate: of Adam; a number or a `Linear` over the run.
+        learning_rate: of Adam; a number, a `Linear` over the run, or an `AdaptiveKL`.
         clip_coef: of the probability ratio; a number or a `Linear`.
         value_clip: of the change of values, in the units in which they are learnt; None: unclipped.
         vf_coef: weight of the mean squared error of values.
@@ -71,6 +83,8 @@ class PPO:
         floor_penalty: weight of what is lacking to the floor.
         normalise_advantages: to mean 0 and standard deviation 1.
         normalise_minibatches: over each minibatch rather than once over the whole rollout.
+        normalise_rewards: divide rewards by the running deviation of discounted returns, this rollout's included, and
+            clip them to -10 … 10; metrics of returns stay as they are.
         target_kl: no further change within an update once a minibatch's KL exceeds it; None: never.
         max_grad_norm: of the gradient; of actor with body and of the critic apart where `clip_apart`.
         clip_apart: clip the critic's gradient by itself.
@@ -87,7 +101,7 @@ class PPO:
     num_minibatches: int = 4
     gamma: float = 0.99
     gae_lambda: float = 0.95
-    learning_rate: Schedule = _ANNEALED
+    learning_rate: LearningRate = _ANNEALED
     clip_coef: Schedule = 0.2
     value_clip: float | None = 0.2
     vf_coef: float = 0.25
@@ -96,6 +110,7 @@ class PPO:
     floor_penalty: float = 0.0
     normalise_advantages: bool = True
     normalise_minibatches: bool = True
+    normalise_rewards: bool = dataclasses.field(default=False, metadata={"unless": False})
     target_kl: float | None = None
     max_grad_norm: float | None = 0.5
     clip_apart: bool = False
@@ -109,7 +124,8 @@ class PPO:
         if self.max_resets is not None:
             hint = ", or None: with none, no life would begin anew and nothing more be learnt"
             object.__setattr__(self, "max_resets", whole("PPO", "max_resets", self.max_resets, 1, hint=hint))
-        numbers(self, "learning_rate", "clip_coef", "ent_coef", "entropy_floor", low=0, schedule=True)
+        rates(self)
+        numbers(self, "clip_coef", "ent_coef", "entropy_floor", low=0, schedule=True)
         numbers(self, "vf_coef", "floor_penalty", "adam_eps", low=0)
         numbers(self, "gamma", "gae_lambda", low=0, high=1)
         numbers(self, "value_clip", "target_kl", "max_grad_norm", above=0, none=True)
@@ -206,7 +222,7 @@ class PPO:
         """Learn from the rollout that the training holds."""
         fields = training.rollout.fields
         gained = advantages(
-            fields["reward"],
+            training.rewards(),
             fields["value"],
             training.rollout.bootstrap,
             fields["terminated"],
@@ -222,11 +238,13 @@ class PPO:
         if self.normalise_advantages and not self.normalise_minibatches:
             advantage = normalised(advantage, weight)
         learned = {"advantage": advantage, "target": target, "old_value": old_value, "weight": weight}
-        settings = self._settings(training.progress)
+        settings = self._settings(training)
         means = self._epochs(training, learned, settings)
         training.updates.add_(1)
         metrics = dict(zip(LOSS_NAMES, means.unbind(), strict=True))
         metrics.update(settings)
+        if training.reward_scale is not None:
+            metrics["reward_scale"] = training.reward_scale.deviation()
         metrics["explained_variance"] = _explained(gained.returns, fields["value"], weight)
         return joined(training.worlds.env, metrics, training.summary())
 
@@ -239,15 +257,16 @@ class PPO:
         critic = {id(p) for part in parts if part is not None for p in part.parameters()}
         return [[p for p in learnable if id(p) not in critic], [p for p in learnable if id(p) in critic]]
 
-    def _settings(self, progress: Tensor) -> dict[str, Tensor]:
+    def _settings(self, training: "PPOTraining") -> dict[str, Tensor]:
         """What follows a schedule, at this progress; by the names of its metrics."""
         now = {
-            "learning_rate": self.learning_rate,
             "clip": self.clip_coef,
             "entropy_coefficient": self.ent_coef,
             "entropy_floor": self.entropy_floor,
         }
-        return {name: value_at(value, progress) for name, value in now.items()}
+        progress = training.progress
+        held = {name: value_at(value, progress) for name, value in now.items()}
+        return {"learning_rate": training.rate.at(progress), **held}
 
     def _coefficients(self, now: dict[str, Tensor]) -> Coefficients:
         like = now["clip"]
@@ -272,11 +291,14 @@ class PPO:
             for part in self._parts(training, learned, epoch):
                 loss = loss_of(training, part, coefficients)
                 training.optimizer.backward(loss.total)
+                if training.rate.follows is not None and stops:  # before the first step nothing has moved
+                    rate = training.rate.after(processes.total(loss.kl), stopped)
                 if self.target_kl is not None:
                     stopped = stopped | (processes.total(loss.kl) > self.target_kl)
                 norm = training.optimizer.step(rate, stopped)
                 seen += [loss.policy, loss.value, loss.entropy, loss.kl, loss.clipped, norm]
                 stops.append(stopped)
+        settings["learning_rate"] = rate  # the last one, where it follows the KL
         rows, counted = torch.stack(seen).detach().view(len(stops), -1), ~torch.stack(stops)
         sums = torch.where(counted[:, None], rows, 0.0).sum(0)
         sums[:-1] = processes.total(sums[:-1])  # the norm is of the whole gradient already
@@ -335,6 +357,7 @@ class PPOTraining(Training):
 
     Attributes:
         minibatches: rows of a rollout in random order.
+        reward_scale: what rewards are divided by; None: nothing.
     """
 
     def __init__(
@@ -346,6 +369,25 @@ class PPOTraining(Training):
         share = algorithm.groups // processes.size()
         groups = range(processes.rank() * share, (processes.rank() + 1) * share)
         self.minibatches = Minibatches(seed, worlds.device, groups, algorithm.num_minibatches)
+        rows, scaled = self.rollout.state.rows, algorithm.normalise_rewards
+        self.reward_scale = RewardScale(rows, algorithm.gamma).to(worlds.device) if scaled else None
+
+    def rewards(self) -> Tensor:
+        """Of the rollout, as they are learnt from: `[steps, rows]`."""
+        fields = self.rollout.fields
+        if self.reward_scale is None:
+            return fields["reward"]
+        return self.reward_scale.scaled(fields["reward"], fields["terminated"] | fields["truncated"], fields["valid"])
+
+    def shared_tensors(self) -> dict[str, Tensor]:
+        """As of any training, with the statistics of rewards."""
+        held = {} if self.reward_scale is None else self.reward_scale.shared_tensors()
+        return {**super().shared_tensors(), **held}
+
+    def own_tensors(self) -> dict[str, Tensor]:
+        """As of any training, with the returns of lives under way."""
+        held = {} if self.reward_scale is None else {"rewards.going": self.reward_scale.going}
+        return {**super().own_tensors(), **held}
 
 
 def ppo_loss(

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from denizen._arguments import whole
+from denizen._arguments import switch, whole
 from denizen.errors import InputError
 from denizen.model import Env
 from denizen.rl._conv_encoder import ConvEncoder
+from denizen.rl._normaliser import Normaliser
 from denizen.rl._policy import ActorCritic, Critic, Tower, check_makes
 from denizen.rl._value import ValueHead
 from denizen.rl._worlds import check_env
@@ -27,6 +28,7 @@ def mlp(
     shared: bool = False,
     head: Callable[[int], ValueHead] = ValueHead,
     memory_size: int = 0,
+    normalise: bool = False,
     seed: int = 0,
 ) -> ActorCritic:
     """A policy of linear layers.
@@ -38,6 +40,7 @@ def mlp(
         shared: one body for actor and critic, in place of one for each; always so with a memory.
         head: makes the value head.
         memory_size: width of a GRU cell; 0: none.
+        normalise: give the layers inputs with mean 0 and deviation 1, by a `Normaliser`.
         seed: of the first weights.
 
     Raises:
@@ -47,6 +50,7 @@ def mlp(
     _check_widths("hidden", hidden)
     memory_size = whole("policy", "memory_size", memory_size, 0)
     check_makes("activation", activation, "torch.nn.ReLU")
+    normaliser = _normaliser(env, normalise)
     return _seeded(
         seed,
         lambda: ActorCritic(
@@ -57,6 +61,7 @@ def mlp(
             else orthogonal(Tower(nn.Flatten(), *_layers(_flat_width(env), hidden, activation))),
             head=head,
             memory_size=memory_size,
+            normaliser=normaliser,
         ),
     )
 
@@ -68,6 +73,7 @@ def conv(
     *,
     critic_hidden: Sequence[int] = (512,),
     head: Callable[[int], ValueHead] = ValueHead,
+    normalise: bool = False,
     seed: int = 0,
 ) -> ActorCritic:
     """A policy of 3 x 3 convolutions over planes `[channels, height, width]`, one linear layer, and a critic on top.
@@ -78,6 +84,7 @@ def conv(
         hidden: width of the features that actor and critic share.
         critic_hidden: hidden layers of the critic, which take features and what is privileged.
         head: makes the value head.
+        normalise: give the network inputs with mean 0 and deviation 1, by a `Normaliser`.
         seed: of the first weights.
 
     Raises:
@@ -87,6 +94,7 @@ def conv(
     hidden = whole("policy", "hidden", hidden, 1)
     for name, sizes in (("channels", channels), ("critic_hidden", critic_hidden)):
         _check_widths(name, sizes)
+    normaliser = _normaliser(env, normalise)
 
     def build() -> ActorCritic:
         planes = env.network_input(torch.zeros(1, *env.observation_space.shape, dtype=env.observation_space.dtype))
@@ -100,7 +108,7 @@ def conv(
             critic = Critic(
                 nn.LazyLinear(critic_hidden[0]), nn.ReLU(), *_layers(critic_hidden[0], critic_hidden[1:], nn.ReLU)
             )
-        policy = ActorCritic(env, body, critic=critic, head=head)
+        policy = ActorCritic(env, body, critic=critic, head=head, normaliser=normaliser)
         if critic is not None:
             orthogonal(critic)
         return policy
@@ -132,6 +140,14 @@ def _check_widths(name: str, sizes: Sequence[int]) -> None:
         raise InputError(f"policy: {name}={sizes!r}, expected widths, one for each layer, such as (64, 64)")
     for place, size in enumerate(sizes):
         whole("policy", f"{name}[{place}]", size, 1)
+
+
+def _normaliser(env: Env, normalise: bool) -> Normaliser | None:
+    """Of an environment's inputs, where asked for."""
+    if not switch("policy", "normalise", normalise):
+        return None
+    space = env.observation_space
+    return Normaliser(env.network_input(torch.zeros(1, *space.shape, dtype=space.dtype)).shape[1:])
 
 
 def _flat_width(env: Env) -> int:

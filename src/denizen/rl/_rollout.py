@@ -218,7 +218,7 @@ class Rollout:
             if not self._with_values:
                 return policy(observed.observation, memory, observed.action_mask, first=first, actor_only=True), None
             if policy.judges_late(observed.observation.shape[0]):
-                given = policy.inputs(observed.observation)
+                given = policy.normalised(policy.inputs(observed.observation))
                 return policy.act(given, memory, observed.action_mask, first), None
             return policy.with_value(observed.observation, memory, observed.action_mask, observed.privileged, first)
 

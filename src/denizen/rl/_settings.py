@@ -66,7 +66,77 @@ class Linear:
         return self.start + (self.end - self.start) * part
 
 
+@dataclasses.dataclass(frozen=True)
+class AdaptiveKL:
+    """A learning rate that follows how far each update moves the policy, as rsl_rl has it (Rudin et al., 2022).
+
+    Before each optimiser step but an update's first, by the KL of the policy that acted to the present one over the
+    minibatch: above twice the target the rate is divided by `factor`, below half of it multiplied. It goes on from
+    update to update, on the device.
+
+    Attributes:
+        target: of the KL, nats.
+        start: the first rate.
+        low: smallest rate.
+        high: largest rate.
+        factor: of a change.
+    """
+
+    target: float = 0.01
+    start: float = 1e-3
+    low: float = 1e-5
+    high: float = 1e-2
+    factor: float = 1.5
+
+    def __post_init__(self) -> None:
+        numbers(self, "target", "low", above=0)
+        numbers(self, "factor", above=1)
+        numbers(self, "high", low=self.low)
+        numbers(self, "start", low=self.low, high=self.high)
+
+
 Schedule = float | Linear
+LearningRate = float | Linear | AdaptiveKL
+
+
+class Rate:
+    """The learning rate of a training.
+
+    Attributes:
+        follows: by which rule it follows the KL; None: it follows a schedule.
+    """
+
+    def __init__(self, schedule: LearningRate, device: torch.device) -> None:
+        """Args:
+        schedule: of an algorithm.
+        device: of the training.
+        """
+        self.follows = schedule if isinstance(schedule, AdaptiveKL) else None
+        self._schedule = schedule
+        self._held = torch.full((), 0.0 if self.follows is None else self.follows.start, device=device)
+
+    def at(self, progress: Tensor) -> Tensor:
+        """At a moment: float32 `[]`."""
+        return self._held.clone() if isinstance(self._schedule, AdaptiveKL) else value_at(self._schedule, progress)
+
+    @torch.no_grad()
+    def after(self, kl: Tensor, stopped: Tensor) -> Tensor:
+        """The rate of the next step, where it follows the KL; a NaN changes nothing.
+
+        Args:
+            kl: float32 `[]`: of the policy that acted to the present one, of all processes.
+            stopped: bool `[]`: the update changes nothing any more, so neither does this.
+        """
+        rule, now = self.follows, self._held
+        assert rule is not None
+        less, more = now / rule.factor, now * rule.factor
+        moved = torch.where(kl > 2 * rule.target, less, torch.where(kl < rule.target / 2, more, now))
+        self._held.copy_(torch.where(stopped, now, moved.clamp(rule.low, rule.high)))
+        return self._held.clone()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint holds."""
+        return {} if self.follows is None else {"learning_rate": self._held}
 
 
 def value_at(schedule: Schedule, progress: Tensor) -> Tensor:
@@ -107,6 +177,17 @@ def numbers(
         kept = [number(type(owner).__name__, name, end, low, high, above=above, hint=hint) for end in ends]
         if not isinstance(value, int | float | Linear):  # a whole one stays so: manifests tell 1 from 1.0
             object.__setattr__(owner, name, kept[0])
+
+
+def rates(owner: Any) -> None:
+    """Have the learning rate of a frozen dataclass be a number of at least 0, a `Linear` or an `AdaptiveKL`."""
+    if not isinstance(owner.learning_rate, AdaptiveKL):
+        numbers(owner, "learning_rate", low=0, schedule=True)
+    elif owner.update_epochs * owner.num_minibatches == 1:
+        raise InputError(
+            f"{type(owner).__name__}: learning_rate={owner.learning_rate}, but one step an update, before which "
+            f"nothing has moved; take update_epochs=2, or num_minibatches=2"
+        )
 
 
 def switches(owner: Any) -> None:

@@ -11,9 +11,11 @@ from denizen.ops import start_compilers
 from denizen.rl import _processes as processes
 from denizen.rl._curriculum import Curriculum
 from denizen.rl._metrics import Phases, joined, rollout_metrics
+from denizen.rl._normaliser import take_in
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import ActorCritic
 from denizen.rl._rollout import Rollout
+from denizen.rl._settings import Rate
 from denizen.rl._worlds import Worlds
 from denizen.run._engine import one_graph, own_code
 
@@ -32,6 +34,7 @@ class Training:
         rollout: acts in the worlds, and holds what happened last and what goes on.
         updates: int64 `[]` on the device: updates done.
         num_updates: updates to come in all, which schedules go by.
+        rate: the learning rate.
         curriculum: of the worlds' parameters.
         phases: how long those of an update took.
     """
@@ -71,6 +74,7 @@ class Training:
         )
         self.rollout = Rollout(worlds, self.policy, algorithm.num_steps, seed, self.autocast, values=values)
         self.updates = torch.zeros((), dtype=torch.int64, device=worlds.device)
+        self.rate = Rate(algorithm.learning_rate, worlds.device)
         self._backend: str | None = None
         self._compiled: Callable[..., Any] | None = None
 
@@ -96,6 +100,7 @@ class Training:
             self.rollout.collect()
         self.phases.ended(0)
         metrics = self.curriculum.end(learn(self))
+        take_in(self.policy, self.rollout.fields)
         self.phases.ended(1)
         return metrics
 
@@ -161,7 +166,7 @@ class Training:
         """What an update depends on and all processes have alike, by name."""
         held = {f"policy.{name}": tensor for name, tensor in self.policy.state_dict().items()}
         held.update({f"optimizer.{name}": tensor for name, tensor in self.optimizer.tensors().items()})
-        return {**held, "updates": self.updates, **self.curriculum.tensors()}
+        return {**held, "updates": self.updates, **self.curriculum.tensors(), **self.rate.tensors()}
 
     def own_tensors(self) -> dict[str, Tensor]:
         """What an update depends on and each process has of its own, by name: its worlds."""

@@ -96,7 +96,7 @@ def describe(value: Any) -> str:
         return f"{value.__module__}.{value.__qualname__} #{_function(value)}"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         held = [(f, getattr(value, f.name)) for f in dataclasses.fields(value)]
-        told = [(f, v) for f, v in held if v is not None or "unless" not in f.metadata]  # fields that older runs lack
+        told = [(f, v) for f, v in held if v is not f.metadata.get("unless", f)]  # of fields that older runs lack
         fields = ", ".join(f"{f.name}={describe(v)}" for f, v in told)
         return f"{type(value).__qualname__}({fields})"
     if isinstance(value, Mapping):
