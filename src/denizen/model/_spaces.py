@@ -218,6 +218,16 @@ class Box:
         """Whether all bounds are finite."""
         return all(math.isfinite(bound) for bounds in self._entries() for bound in bounds)
 
+    def bounds(self) -> list[tuple[float, float]]:
+        """(low, high) of each entry in a row."""
+        count, ends = math.prod(self.shape), self._entries()
+        return list(zip(*(end * count if self._uniform else end for end in ends), strict=True))
+
+    def spans(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Lower and upper bounds of all entries in a row, float32 `[entries]` each, made on the device."""
+        low, high = zip(*self.bounds(), strict=True)
+        return _filled(list(low), torch.float32, device), _filled(list(high), torch.float32, device)
+
     def fault(self, value: Tensor) -> Tensor:
         """Bool of the shape of `value`: whether an entry lies outside, NaN included."""
         low, high = self._limits(value)

@@ -7,6 +7,8 @@ from denizen.model import MultiBinary as MultiBinary
 from denizen.model import MultiDiscrete as MultiDiscrete
 from denizen.model import Observed as Observed
 from denizen.rl._best_policy import Patience as Patience
+from denizen.rl._box_distributions import Beta as Beta
+from denizen.rl._box_distributions import SquashedGaussian as SquashedGaussian
 from denizen.rl._curriculum import Earned as Earned
 from denizen.rl._distributions import Categorical as Categorical
 from denizen.rl._distributions import Categoricals as Categoricals

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from denizen.model import Box
+
 FEW = 8  # choices
 _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
@@ -33,6 +35,28 @@ class Distribution(Protocol):
 
     def kl(self, other: Any) -> Tensor:
         """KL(self, other) to another distribution of this kind, in nats: `[rows]`."""
+        ...
+
+
+class BoxDistribution(Protocol):
+    """A class of distributions over the numbers of a box, which a policy may be told to have.
+
+    Attributes:
+        each: numbers that the actor gives for each number of the box.
+        draws: uniform numbers that a draw of one takes.
+        learns_std: whether it takes the policy's `log_std`.
+    """
+
+    each: int
+    draws: int
+    learns_std: bool
+
+    def of(self, numbers: Tensor, log_std: Tensor | None, space: Box) -> Distribution:
+        """From the actor's numbers `[rows, each * numbers of the box]`."""
+        ...
+
+    def check(self, space: Box, what: str) -> None:
+        """Raise `InputError` where it does not fit a box."""
         ...
 
 
@@ -147,7 +171,7 @@ def _side_by_side(entries: Tensor, factors: tuple[int, ...], fill: float) -> Ten
 
 
 class Gaussian(NamedTuple):
-    """Independent normal numbers.
+    """Independent normal numbers; worlds get the nearest ones within the bounds of their box.
 
     Attributes:
         mean: float32 `[rows, numbers]`.
@@ -158,6 +182,19 @@ class Gaussian(NamedTuple):
     mean: Tensor
     log_std: Tensor
     shape: tuple[int, ...]
+
+    # Numbers of an actor, and uniform numbers of a draw, for each number of a box; whether `log_std` is learnt.
+    each, draws, learns_std = 1, 1, True
+
+    @staticmethod
+    def of(numbers: Tensor, log_std: Tensor | None, space: Box) -> "Gaussian":
+        """From the actor's numbers `[rows, numbers]`."""
+        assert log_std is not None
+        return Gaussian(numbers.to(torch.float32), log_std, space.shape)
+
+    @staticmethod
+    def check(space: Box, what: str) -> None:
+        """Any box will do."""
 
     def sample(self, uniform: Tensor) -> Tensor:
         """By inversion, one uniform number for each number of the action."""

@@ -1,39 +1,59 @@
 """Heads: how the numbers of an actor's linear layer become a distribution over the actions of a space."""
 
 import math
+from typing import Any
 
-import torch
 from torch import Tensor
 
+from denizen.errors import InputError
 from denizen.model import Box, Discrete, Space
-from denizen.rl._distributions import Categorical, Categoricals, Distribution, Gaussian
+from denizen.rl._distributions import BoxDistribution, Categorical, Categoricals, Distribution, Gaussian
 
 
-def numbers_of(space: Space) -> int:
-    """How many numbers the actor gives: a logit for each choice of each factor, a mean for each number of a box."""
-    return math.prod(space.shape) if isinstance(space, Box) else sum(space.factors)
+def check_distribution(kind: Any, space: Space, what: str) -> None:
+    """Raise `InputError` where this is no class of distributions over a box's numbers, or does not fit the space."""
+    if not isinstance(kind, type) or not all(hasattr(kind, name) for name in ("of", "check", "each", "draws")):
+        raise InputError(
+            f"{what}: distribution={kind!r}, expected dz.rl.Gaussian, dz.rl.SquashedGaussian or dz.rl.Beta"
+        )
+    if isinstance(space, Box):
+        kind.check(space, what)  # type: ignore[attr-defined]
+    elif kind is not Gaussian:
+        raise InputError(f"{what}: distribution={kind.__name__} is over the numbers of a Box, and actions are {space}")
 
 
-def draws_of(space: Space) -> int:
+def numbers_of(space: Space, kind: BoxDistribution) -> int:
+    """How many numbers the actor gives: a logit for each choice of each factor, and those of a box's distribution."""
+    return kind.each * math.prod(space.shape) if isinstance(space, Box) else sum(space.factors)
+
+
+def draws_of(space: Space, kind: BoxDistribution) -> int:
     """How many uniform numbers a draw of one action takes."""
-    return math.prod(space.shape)
+    return (kind.draws if isinstance(space, Box) else 1) * math.prod(space.shape)
 
 
-def distribution_of(space: Space, numbers: Tensor, open_: Tensor | None, log_std: Tensor | None) -> Distribution:
+def stds_of(space: Space, kind: BoxDistribution) -> int:
+    """How many numbers have a standard deviation that is learnt."""
+    return math.prod(space.shape) if isinstance(space, Box) and kind.learns_std else 0
+
+
+def distribution_of(
+    space: Space, kind: BoxDistribution, numbers: Tensor, open_: Tensor | None, log_std: Tensor | None
+) -> Distribution:
     """What the actor's numbers say.
 
     Args:
         space: of actions.
-        numbers: `[rows, numbers_of(space)]`.
+        kind: over a box's numbers.
+        numbers: `[rows, numbers_of(space, kind)]`.
         open_: bool `[rows, choices]`: which choices are open; None: all.
         log_std: of a box's numbers.
     """
     if isinstance(space, Discrete):
         return Categorical.of(numbers, open_)
-    if not isinstance(space, Box):
-        return Categoricals.of(numbers, space.factors, open_)
-    assert log_std is not None
-    return Gaussian(numbers.to(torch.float32), log_std, space.shape)
+    if isinstance(space, Box):
+        return kind.of(numbers, log_std, space)
+    return Categoricals.of(numbers, space.factors, open_)
 
 
 def in_world(action: Tensor, space: Space) -> Tensor:

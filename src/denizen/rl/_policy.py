@@ -14,8 +14,8 @@ from denizen.model import Box, Env, Observed
 from denizen.model._spaces import encoded
 from denizen.nn import kernels
 from denizen.rl._conv_encoder import ConvEncoder, as_it_is, spreads
-from denizen.rl._distributions import Distribution
-from denizen.rl._heads import distribution_of, draws_of, in_world, numbers_of
+from denizen.rl._distributions import Distribution, Gaussian
+from denizen.rl._heads import check_distribution, distribution_of, draws_of, in_world, numbers_of, stds_of
 from denizen.rl._normaliser import Normaliser
 from denizen.rl._value import ValueHead, check_head
 from denizen.rl._worlds import Worlds, check_env, named, prove
@@ -99,6 +99,7 @@ class ActorCritic(nn.Module):
         head: the value head.
         memory_size: width of the memory; 0 without one.
         draws: uniform numbers that a draw of one action takes.
+        distribution: over the numbers of a box of actions.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class ActorCritic(nn.Module):
         head: Callable[[int], ValueHead] = ValueHead,
         memory_size: int = 0,
         normaliser: Normaliser | None = None,
+        distribution: type[Any] = Gaussian,
     ) -> None:
         """Args:
         env: whose observations and actions the policy is for.
@@ -121,6 +123,7 @@ class ActorCritic(nn.Module):
         memory_size: width of a GRU cell between the body and the heads; 0: none. The critic then shares the body.
         normaliser: of the inputs that bodies take; None: they take them as they are. What is privileged then has one
             like it.
+        distribution: over the numbers of a box of actions: `Gaussian`, `SquashedGaussian` or `Beta`.
 
         Raises:
             InputError: the body does not take the environment's observations, or gives no `[rows, width]`.
@@ -140,16 +143,17 @@ class ActorCritic(nn.Module):
         self.cell = nn.GRUCell(width, memory_size) if memory_size else None
         shown = memory_size or width
         space = self._acts
-        self.draws = draws_of(space)
-        numbers = numbers_of(space)
-        self.actor = nn.Linear(shown, numbers)
+        check_distribution(distribution, space, "ActorCritic")
+        self.distribution, self.draws = distribution, draws_of(space, distribution)
+        self.actor = nn.Linear(shown, numbers_of(space, distribution))
         nn.init.orthogonal_(self.actor.weight, 0.01)
         nn.init.zeros_(self.actor.bias)
-        self.log_std = nn.Parameter(torch.full((numbers,), FIRST_LOG_STD)) if isinstance(space, Box) else None
         extra = self._privileged()
         if normaliser is not None and extra:
             self.privileged_normaliser = normaliser.like((extra,))
         seen = (self._width(critic_body, "critic_body") if critic_body is not None else shown) + extra
+        stds = stds_of(space, distribution)
+        self.log_std = nn.Parameter(torch.full((stds,), FIRST_LOG_STD)) if stds else None
         self.critic = critic
         if critic is not None:
             seen = int(critic(torch.zeros(1, seen)).shape[-1])
@@ -302,7 +306,7 @@ class ActorCritic(nn.Module):
         return judged, values if learnt else head.in_rewards(values)
 
     def _actions(self, numbers: Tensor, action_mask: Tensor | None) -> Distribution:
-        return distribution_of(self._acts, numbers, action_mask, self.log_std)
+        return distribution_of(self._acts, self.distribution, numbers, action_mask, self.log_std)
 
     def heads(self) -> list[nn.Linear]:
         """Of actor and critic, where values are what one linear layer makes of a body's features; else none."""

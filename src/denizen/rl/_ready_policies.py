@@ -11,6 +11,7 @@ from denizen._arguments import switch, whole
 from denizen.errors import InputError
 from denizen.model import Env
 from denizen.rl._conv_encoder import ConvEncoder
+from denizen.rl._distributions import Gaussian
 from denizen.rl._normaliser import Normaliser
 from denizen.rl._policy import ActorCritic, Critic, Tower, check_makes
 from denizen.rl._value import ValueHead
@@ -29,6 +30,7 @@ def mlp(
     head: Callable[[int], ValueHead] = ValueHead,
     memory_size: int = 0,
     normalise: bool = False,
+    distribution: type[Any] = Gaussian,
     seed: int = 0,
 ) -> ActorCritic:
     """A policy of linear layers.
@@ -41,6 +43,7 @@ def mlp(
         head: makes the value head.
         memory_size: width of a GRU cell; 0: none.
         normalise: give the layers inputs with mean 0 and deviation 1, by a `Normaliser`.
+        distribution: over the numbers of a box of actions: `Gaussian`, `SquashedGaussian` or `Beta`.
         seed: of the first weights.
 
     Raises:
@@ -62,6 +65,7 @@ def mlp(
             head=head,
             memory_size=memory_size,
             normaliser=normaliser,
+            distribution=distribution,
         ),
     )
 
@@ -74,6 +78,7 @@ def conv(
     critic_hidden: Sequence[int] = (512,),
     head: Callable[[int], ValueHead] = ValueHead,
     normalise: bool = False,
+    distribution: type[Any] = Gaussian,
     seed: int = 0,
 ) -> ActorCritic:
     """A policy of 3 x 3 convolutions over planes `[channels, height, width]`, one linear layer, and a critic on top.
@@ -85,6 +90,7 @@ def conv(
         critic_hidden: hidden layers of the critic, which take features and what is privileged.
         head: makes the value head.
         normalise: give the network inputs with mean 0 and deviation 1, by a `Normaliser`.
+        distribution: over the numbers of a box of actions: `Gaussian`, `SquashedGaussian` or `Beta`.
         seed: of the first weights.
 
     Raises:
@@ -108,7 +114,7 @@ def conv(
             critic = Critic(
                 nn.LazyLinear(critic_hidden[0]), nn.ReLU(), *_layers(critic_hidden[0], critic_hidden[1:], nn.ReLU)
             )
-        policy = ActorCritic(env, body, critic=critic, head=head, normaliser=normaliser)
+        policy = ActorCritic(env, body, critic=critic, head=head, normaliser=normaliser, distribution=distribution)
         if critic is not None:
             orthogonal(critic)
         return policy

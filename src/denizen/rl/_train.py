@@ -28,6 +28,7 @@ from denizen.model import Env
 from denizen.rl import _processes as processes
 from denizen.rl._best_policy import BestPolicy, Patience
 from denizen.rl._curriculum import described
+from denizen.rl._distributions import Gaussian
 from denizen.rl._evaluate import Evaluation, Validation
 from denizen.rl._grpo import GRPO
 from denizen.rl._live import live_view
@@ -575,4 +576,6 @@ def _check_kept(folder: Any, settings: Any) -> None:
 
 
 def _shapes(policy: ActorCritic) -> dict[str, str]:
-    return {name: f"{tensor.dtype}{list(tensor.shape)}" for name, tensor in policy.state_dict().items()}
+    shapes = {name: f"{tensor.dtype}{list(tensor.shape)}" for name, tensor in policy.state_dict().items()}
+    usual = policy.distribution is Gaussian  # as of folders that do not tell
+    return shapes if usual else {**shapes, "distribution": policy.distribution.__name__}
