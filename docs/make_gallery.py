@@ -47,6 +47,7 @@ MOMENTS = {
     "mountaincar": (0, 15, 30),
     "opinions": (1, 6, 60),
     "pendulum": (0, 12, 24),
+    "seaquest": (10, 35, 60),
     "traffic": (1, 20, 100),
     "voter": (3, 30, 200),
 }

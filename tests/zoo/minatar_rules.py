@@ -248,3 +248,147 @@ class SpaceInvaders:
             for place in places:
                 board[plane][place] = 1
         return board
+
+
+class Seaquest:
+    def __init__(self, ramping=True):
+        self.ramping = ramping
+
+    def start(self):
+        self.x, self.y, self.right = 5, 0, False
+        self.air, self.crew, self.surfaced = 200, 0, True
+        self.foes, self.divers, self.shots, self.shells = [], [], [], set()
+        self.to_spawn, self.to_dive, self.to_fire = 20, 30, 0
+        self.spawn_every, self.move_every, self.ramps = 20, 5, 0
+
+    def load(self, s):
+        for name in "x y air to_spawn to_dive to_fire spawn_every move_every ramps".split():
+            setattr(self, name, s[name])
+        self.right, self.surfaced, self.crew = bool(s["right"]), bool(s["surfaced"]), int(s["crew"])
+
+        def listed(prefix, *names):
+            columns = [s[f"{prefix}_{name}"] for name in ("x", "y", "right", *names)]
+            keys = ["x", "y", "right", *names]
+            rows = [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
+            kept = [row for row, there in zip(rows, s[prefix], strict=True) if there]
+            return [{**row, "right": bool(row["right"])} for row in reversed(kept)]
+
+        self.foes = [{**foe, "armed": bool(foe["armed"])} for foe in listed("foe", "armed", "move", "shoot")]
+        for foe in self.foes:
+            foe["shoot"] *= foe["armed"]  # of no use to fish
+        self.divers, self.shots = listed("diver", "move"), listed("shot")
+        both = (("shells_left", False), ("shells_right", True))
+        self.shells = {(p % 10, p // 10, right) for name, right in both for p in np.flatnonzero(s[name]).tolist()}
+
+    def here(self, thing):
+        return (thing["x"], thing["y"]) == (self.x, self.y)
+
+    def move(self, thing, every):
+        """One step of its clock; whether it moved."""
+        if thing["move"] > 0:
+            thing["move"] -= 1
+            return False
+        thing["move"] = every
+        thing["x"] += 1 if thing["right"] else -1
+        return True
+
+    def step(self, action, side, kind, row, diver_side, diver_row):
+        reward, over = 0, False
+        if self.to_spawn == 0:
+            self.to_spawn = self.spawn_every
+            right, y, armed = side < 0.5, 1 + int(row * 8), kind < 1 / 3
+            if all(foe["y"] != y or foe["right"] == right for foe in self.foes):
+                foe = {"x": 0 if right else 9, "y": y, "right": right, "armed": armed}
+                self.foes.append({**foe, "move": self.move_every, "shoot": 10 * armed})
+        if self.to_dive == 0:
+            self.to_dive = 30
+            right = diver_side < 0.5
+            self.divers.append({"x": 0 if right else 9, "y": 1 + int(diver_row * 8), "right": right, "move": 5})
+        if action == FIRE and self.to_fire == 0:
+            self.shots.append({"x": self.x, "y": self.y, "right": self.right})
+            self.to_fire = 5
+        elif action in (LEFT, RIGHT):
+            self.right = action == RIGHT
+            self.x = min(max(self.x + (1 if self.right else -1), 0), 9)
+        elif action in (UP, DOWN):
+            self.y = min(max(self.y + (1 if action == DOWN else -1), 0), 8)
+
+        for shot in self.shots[::-1]:
+            shot["x"] += 1 if shot["right"] else -1
+            met = [foe for foe in self.foes if (foe["x"], foe["y"]) == (shot["x"], shot["y"])]
+            if met:
+                struck = min(met, key=lambda foe: foe["armed"])  # fish first; the oldest of a kind
+                self.foes = [foe for foe in self.foes if foe is not struck]
+                reward += 1
+            if met or not 0 <= shot["x"] <= 9:
+                self.shots = [other for other in self.shots if other is not shot]
+        for diver in self.divers[::-1]:
+            aboard = self.crew < 6 and self.here(diver)
+            if not aboard and self.move(diver, 5):
+                aboard = self.crew < 6 and self.here(diver)
+            self.crew += aboard
+            if aboard or not 0 <= diver["x"] <= 9:
+                self.divers = [other for other in self.divers if other is not diver]
+        for armed in (True, False):
+            for foe in [foe for foe in self.foes if foe["armed"] == armed][::-1]:
+                over = over or self.here(foe)
+                gone = False
+                if self.move(foe, self.move_every):
+                    if self.here(foe):
+                        over = True
+                    else:
+                        met = [shot for shot in self.shots if (shot["x"], shot["y"]) == (foe["x"], foe["y"])]
+                        self.shots = [shot for shot in self.shots if shot is not (met or [None])[0]]
+                        reward += bool(met)
+                        gone = bool(met) or not 0 <= foe["x"] <= 9
+                if armed and foe["shoot"] == 0:
+                    self.shells.add((foe["x"], foe["y"], foe["right"]))
+                    foe["shoot"] = 10
+                elif armed:
+                    foe["shoot"] -= 1
+                if gone:
+                    self.foes = [other for other in self.foes if other is not foe]
+            if armed:
+                over = over or any((x, y) == (self.x, self.y) for x, y, _ in self.shells)
+                self.shells = {(x + (1 if right else -1), y, right) for x, y, right in self.shells}
+                self.shells = {shell for shell in self.shells if 0 <= shell[0] <= 9}
+                over = over or any((x, y) == (self.x, self.y) for x, y, _ in self.shells)
+        for timer in ("to_spawn", "to_dive", "to_fire"):
+            setattr(self, timer, max(getattr(self, timer) - 1, 0))
+        over = over or self.air <= 0
+        if self.y > 0:
+            self.air, self.surfaced = max(self.air - 1, 0), False
+        elif not self.surfaced:
+            if self.crew == 0:
+                over = True
+            else:
+                reward += self.surface()
+        return reward, over
+
+    def surface(self):
+        reward = self.air * 10 // 200 if self.crew == 6 else 0
+        self.crew = (0 if self.crew == 6 else self.crew) - 1
+        self.air, self.surfaced = 200, True
+        if self.ramping and (self.spawn_every > 1 or self.move_every > 2):
+            if self.move_every > 2 and self.ramps % 2 == 1:
+                self.move_every -= 1
+            if self.spawn_every > 1:
+                self.spawn_every -= 1
+            self.ramps += 1
+        return reward
+
+    def planes(self):
+        board = np.zeros((10, 10, 10), np.uint8)
+        board[0, self.y, self.x] = board[1, self.y, self.x - (1 if self.right else -1)] = 1
+        for shot in self.shots:
+            board[2, shot["y"], shot["x"]] = 1
+        for x, y, _ in self.shells:
+            board[4, y, x] = 1
+        for thing in [*self.foes, *self.divers]:
+            board[(6 if thing["armed"] else 5) if "armed" in thing else 9, thing["y"], thing["x"]] = 1
+            behind = thing["x"] - (1 if thing["right"] else -1)
+            if 0 <= behind <= 9:
+                board[3, thing["y"], behind] = 1
+        board[7, 9, : self.air * 10 // 200] = 1
+        board[8, 9, 9 - self.crew : 9] = 1
+        return board

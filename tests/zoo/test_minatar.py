@@ -8,11 +8,12 @@ import denizen as dz
 from denizen.zoo.asterix import Asterix
 from denizen.zoo.breakout import Breakout
 from denizen.zoo.freeway import Freeway
+from denizen.zoo.seaquest import Seaquest
 from denizen.zoo.spaceinvaders import SpaceInvaders
 
 from . import minatar_rules as rules
 
-GAMES = [Breakout, Freeway, Asterix, SpaceInvaders]
+GAMES = [Breakout, Freeway, Asterix, SpaceInvaders, Seaquest]
 IDS = [game.__name__ for game in GAMES]
 SEED = 5
 
@@ -46,6 +47,8 @@ def follow(game, slow, action, world, clock):
     if game is Asterix:
         side, kind, where = streams(world, clock).on("spawn", 3).uniform("what").tolist()
         return slow.step(action, side < 0.5, kind < 1 / 3, where)
+    if game is Seaquest:
+        return slow.step(action, *streams(world, clock).on("spawn", 5).uniform("what").tolist())
     return slow.step(action)
 
 
@@ -59,12 +62,28 @@ def play(game, slow, generator):
         return 1
     if game is SpaceInvaders and generator.random() < 0.4:
         return 3
+    if game is Seaquest and generator.random() < 0.8:
+        return dive(slow)
     return int(generator.integers(choices))
+
+
+def dive(slow):
+    """Down to a diver and up with it where there is air for no more; shots at what comes near on the way."""
+    if slow.crew == 6 or (slow.air < 40 and slow.crew != 0):
+        return 2
+    if any(foe["y"] == slow.y and (foe["x"] > slow.x) == slow.right for foe in slow.foes) and slow.to_fire == 0:
+        return 5
+    if not slow.divers:
+        return 4 if slow.y < 4 else 0
+    diver = slow.divers[0]
+    if diver["y"] != slow.y:
+        return 4 if diver["y"] > slow.y else 2 if slow.y > 1 else 0
+    return 3 if diver["x"] > slow.x else 1
 
 
 @pytest.mark.parametrize("game", GAMES, ids=IDS)
 def test_lives_follow_the_rules(game):
-    count, steps, generator = 5, 400, np.random.default_rng(0)
+    count, steps, generator = 5, 200 if game is Seaquest else 400, np.random.default_rng(0)
     env = game()
     worlds = dz.rl.Worlds(env, count, seed=SEED, device="cpu")
     observed = worlds.reset()
@@ -86,7 +105,7 @@ def test_lives_follow_the_rules(game):
         observed = step.observed
     worlds.check()
     assert not bool(step.truncated.any())
-    least = {Breakout: (20, 5), Freeway: (5, 0), Asterix: (5, 10), SpaceInvaders: (30, 5)}[game]
+    least = {Breakout: (20, 5), Freeway: (5, 0), Asterix: (5, 10), SpaceInvaders: (30, 5), Seaquest: (5, 5)}[game]
     assert (paid, ends) >= least, (paid, ends, longest)
 
 
@@ -123,6 +142,24 @@ def random_states(game, count, generator):
         fields |= {"right": share(0.5, 8), "gold": share(0.4, 8), "to_spawn": whole(0, 3), "to_move": whole(0, 3)}
         fields |= {"to_ramp": whole(0, 3), "spawn_every": whole(1, 11), "move_every": whole(1, 6)}
         fields |= {"ramps": whole(0, 9), "found": zero, "dead": zero}
+    elif game is Seaquest:
+        fields = {"x": whole(0, 10), "y": whole(0, 9), "right": share(0.5), "air": whole(0, 201)}
+        fields |= {"crew": whole(-2, 7), "surfaced": share(0.3)}
+        fields |= {"foe": share(0.6, 32), "foe_x": whole(0, 10, 32), "foe_y": whole(1, 9, 32)}
+        fields |= {"foe_right": share(0.5, 32), "foe_armed": share(0.4, 32)}
+        fields |= {"foe_move": whole(0, 3, 32), "foe_shoot": whole(0, 3, 32)}
+        fields |= {"diver": share(0.7, 2), "diver_x": whole(0, 10, 2), "diver_y": whole(1, 9, 2)}
+        fields |= {"diver_right": share(0.5, 2), "diver_move": whole(0, 2, 2)}
+        fields |= {"shot": share(0.8, 2), "shot_x": whole(0, 10, 2), "shot_y": whole(1, 9, 2)}
+        fields |= {"shot_right": share(0.5, 2)}
+        inside = np.repeat(np.arange(10) % 9 > 0, 10)
+        fields |= {"shells_left": share(0.1, 100) * inside, "shells_right": share(0.1, 100) * inside}
+        fields |= {"to_spawn": whole(0, 3), "to_dive": whole(0, 3), "to_fire": whole(0, 3)}
+        fields |= {"spawn_every": whole(1, 21), "move_every": whole(2, 6), "ramps": whole(0, 9)}
+        fields |= {"paid": zero, "dead": zero}
+        fields["right"] = np.where(fields["x"] == 9, 1, fields["right"] * (fields["x"] > 0))  # the back is on board
+        for name, timer in (("foe", "to_spawn"), ("diver", "to_dive"), ("shot", "to_fire")):
+            fields[name][:, -1] *= fields[timer] > 0  # there is room whenever one may come
     else:
         dense = generator.random(count)[:, None, None] ** 3
         some = (generator.random((count, 10, 10)) < dense).astype(int)
@@ -136,7 +173,7 @@ def random_states(game, count, generator):
 
 @pytest.mark.parametrize(
     ("game", "options"),
-    [*[(game, {}) for game in GAMES], (Asterix, {"ramping": False}), (SpaceInvaders, {"ramping": False})],
+    [*[(game, {}) for game in GAMES], *[(game, {"ramping": False}) for game in (Asterix, SpaceInvaders, Seaquest)]],
 )
 def test_a_step_from_any_state_follows_the_rules(game, options):
     count, generator = 1_000, np.random.default_rng(1)
@@ -178,6 +215,8 @@ def test_all_actions_are_minatars_six(game):
         a, b = few.step(chosen), all_.step(codes[chosen])
         assert torch.equal(a.observed.observation, b.observed.observation)
         assert torch.equal(a.reward, b.reward)
+    if len(game.moves) == 6:
+        return
     useless = next(code for code in range(6) if code not in game.moves)
     before = all_.run_state.clone()
     still = all_.step(torch.full((4,), useless))
@@ -213,7 +252,8 @@ def test_always_sticky_means_nothing_is_ever_done():
 
 
 @pytest.mark.parametrize(
-    ("game", "limit"), [(Breakout, 1_000), (Freeway, 2_500), (Asterix, 1_000), (SpaceInvaders, 1_000)]
+    ("game", "limit"),
+    [(Breakout, 1_000), (Freeway, 2_500), (Asterix, 1_000), (SpaceInvaders, 1_000), (Seaquest, 1_000)],
 )
 def test_limits_cut_lives_off(game, limit):
     assert game().time_limit == limit

@@ -27,6 +27,7 @@ from denizen.zoo.probes import (
     Padded,
     Resets,
 )
+from denizen.zoo.seaquest import Seaquest
 from denizen.zoo.spaceinvaders import SpaceInvaders
 
 GAMES = [
@@ -40,6 +41,7 @@ GAMES = [
     SpaceInvaders(),
     Asterix(),
     Freeway(),
+    Seaquest(),
     Fruits(),
 ]
 PROBES = [
