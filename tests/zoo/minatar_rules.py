@@ -262,7 +262,7 @@ class Seaquest:
         self.spawn_every, self.move_every, self.ramps = 20, 5, 0
 
     def load(self, s):
-        for name in "x y air to_spawn to_dive to_fire spawn_every move_every ramps".split():
+        for name in ["x", "y", "air", "to_spawn", "to_dive", "to_fire", "spawn_every", "move_every", "ramps"]:
             setattr(self, name, s[name])
         self.right, self.surfaced, self.crew = bool(s["right"]), bool(s["surfaced"]), int(s["crew"])
 
@@ -293,66 +293,17 @@ class Seaquest:
         return True
 
     def step(self, action, side, kind, row, diver_side, diver_row):
-        reward, over = 0, False
-        if self.to_spawn == 0:
-            self.to_spawn = self.spawn_every
-            right, y, armed = side < 0.5, 1 + int(row * 8), kind < 1 / 3
-            if all(foe["y"] != y or foe["right"] == right for foe in self.foes):
-                foe = {"x": 0 if right else 9, "y": y, "right": right, "armed": armed}
-                self.foes.append({**foe, "move": self.move_every, "shoot": 10 * armed})
-        if self.to_dive == 0:
-            self.to_dive = 30
-            right = diver_side < 0.5
-            self.divers.append({"x": 0 if right else 9, "y": 1 + int(diver_row * 8), "right": right, "move": 5})
-        if action == FIRE and self.to_fire == 0:
-            self.shots.append({"x": self.x, "y": self.y, "right": self.right})
-            self.to_fire = 5
-        elif action in (LEFT, RIGHT):
-            self.right = action == RIGHT
-            self.x = min(max(self.x + (1 if self.right else -1), 0), 9)
-        elif action in (UP, DOWN):
-            self.y = min(max(self.y + (1 if action == DOWN else -1), 0), 8)
-
-        for shot in self.shots[::-1]:
-            shot["x"] += 1 if shot["right"] else -1
-            met = [foe for foe in self.foes if (foe["x"], foe["y"]) == (shot["x"], shot["y"])]
-            if met:
-                struck = min(met, key=lambda foe: foe["armed"])  # fish first; the oldest of a kind
-                self.foes = [foe for foe in self.foes if foe is not struck]
-                reward += 1
-            if met or not 0 <= shot["x"] <= 9:
-                self.shots = [other for other in self.shots if other is not shot]
-        for diver in self.divers[::-1]:
-            aboard = self.crew < 6 and self.here(diver)
-            if not aboard and self.move(diver, 5):
-                aboard = self.crew < 6 and self.here(diver)
-            self.crew += aboard
-            if aboard or not 0 <= diver["x"] <= 9:
-                self.divers = [other for other in self.divers if other is not diver]
+        self.arrive(side, kind, row, diver_side, diver_row)
+        self.act(action)
+        reward = self.shoot()
+        self.rescue()
+        over = False
         for armed in (True, False):
             for foe in [foe for foe in self.foes if foe["armed"] == armed][::-1]:
-                over = over or self.here(foe)
-                gone = False
-                if self.move(foe, self.move_every):
-                    if self.here(foe):
-                        over = True
-                    else:
-                        met = [shot for shot in self.shots if (shot["x"], shot["y"]) == (foe["x"], foe["y"])]
-                        self.shots = [shot for shot in self.shots if shot is not (met or [None])[0]]
-                        reward += bool(met)
-                        gone = bool(met) or not 0 <= foe["x"] <= 9
-                if armed and foe["shoot"] == 0:
-                    self.shells.add((foe["x"], foe["y"], foe["right"]))
-                    foe["shoot"] = 10
-                elif armed:
-                    foe["shoot"] -= 1
-                if gone:
-                    self.foes = [other for other in self.foes if other is not foe]
+                struck, touched = self.follow(foe)
+                reward, over = reward + struck, over or touched
             if armed:
-                over = over or any((x, y) == (self.x, self.y) for x, y, _ in self.shells)
-                self.shells = {(x + (1 if right else -1), y, right) for x, y, right in self.shells}
-                self.shells = {shell for shell in self.shells if 0 <= shell[0] <= 9}
-                over = over or any((x, y) == (self.x, self.y) for x, y, _ in self.shells)
+                over = self.fly() or over
         for timer in ("to_spawn", "to_dive", "to_fire"):
             setattr(self, timer, max(getattr(self, timer) - 1, 0))
         over = over or self.air <= 0
@@ -364,6 +315,75 @@ class Seaquest:
             else:
                 reward += self.surface()
         return reward, over
+
+    def arrive(self, side, kind, row, diver_side, diver_row):
+        if self.to_spawn == 0:
+            self.to_spawn = self.spawn_every
+            right, y, armed = side < 0.5, 1 + int(row * 8), kind < 1 / 3
+            if all(foe["y"] != y or foe["right"] == right for foe in self.foes):
+                foe = {"x": 0 if right else 9, "y": y, "right": right, "armed": armed}
+                self.foes.append({**foe, "move": self.move_every, "shoot": 10 * armed})
+        if self.to_dive == 0:
+            self.to_dive = 30
+            right = diver_side < 0.5
+            self.divers.append({"x": 0 if right else 9, "y": 1 + int(diver_row * 8), "right": right, "move": 5})
+
+    def act(self, action):
+        if action == FIRE and self.to_fire == 0:
+            self.shots.append({"x": self.x, "y": self.y, "right": self.right})
+            self.to_fire = 5
+        elif action in (LEFT, RIGHT):
+            self.right = action == RIGHT
+            self.x = min(max(self.x + (1 if self.right else -1), 0), 9)
+        elif action in (UP, DOWN):
+            self.y = min(max(self.y + (1 if action == DOWN else -1), 0), 8)
+
+    def shoot(self):
+        reward = 0
+        for shot in self.shots[::-1]:
+            shot["x"] += 1 if shot["right"] else -1
+            met = [foe for foe in self.foes if (foe["x"], foe["y"]) == (shot["x"], shot["y"])]
+            if met:
+                struck = min(met, key=lambda foe: foe["armed"])  # fish first; the oldest of a kind
+                self.foes = [foe for foe in self.foes if foe is not struck]
+                reward += 1
+            if met or not 0 <= shot["x"] <= 9:
+                self.shots = [other for other in self.shots if other is not shot]
+        return reward
+
+    def rescue(self):
+        for diver in self.divers[::-1]:
+            aboard = self.crew < 6 and self.here(diver)
+            if not aboard and self.move(diver, 5):
+                aboard = self.crew < 6 and self.here(diver)
+            self.crew += aboard
+            if aboard or not 0 <= diver["x"] <= 9:
+                self.divers = [other for other in self.divers if other is not diver]
+
+    def follow(self, foe):
+        """(whether a shot struck it, whether it touched the boat)."""
+        touched, struck = self.here(foe), False
+        if self.move(foe, self.move_every):
+            if self.here(foe):
+                touched = True
+            else:
+                met = [shot for shot in self.shots if (shot["x"], shot["y"]) == (foe["x"], foe["y"])]
+                struck = bool(met)
+                self.shots = [shot for shot in self.shots if not met or shot is not met[0]]
+        if foe["armed"]:
+            if foe["shoot"] == 0:
+                self.shells.add((foe["x"], foe["y"], foe["right"]))
+            foe["shoot"] = foe["shoot"] - 1 if foe["shoot"] > 0 else 10
+        if struck or not 0 <= foe["x"] <= 9:
+            self.foes = [other for other in self.foes if other is not foe]
+        return struck, touched
+
+    def fly(self):
+        """Shells fly on; whether one met the boat before or after."""
+        flown = {(x + (1 if right else -1), y, right) for x, y, right in self.shells}
+        hit = any((x, y) == (self.x, self.y) for x, y, _ in self.shells | flown)
+        self.shells = {shell for shell in flown if 0 <= shell[0] <= 9}
+        return hit
 
     def surface(self):
         reward = self.air * 10 // 200 if self.crew == 6 else 0

@@ -77,8 +77,7 @@ class Seaquest(Game):
     def init(self, rng: dz.rng.Rng) -> Sea:
         """The boat at the surface with full air. Nothing is random yet."""
         zero = rng.on("start", 1).integers("none", 0, 1)[0]
-        values = {name: zero.expand(_LENGTHS.get(kind.axes, 1)) for name, kind in Sea.kinds.items()}
-        values = {name: value if Sea.kinds[name].axes else value[0] for name, value in values.items()}
+        values = {name: zero.expand([_LENGTHS[axis] for axis in kind.axes]) for name, kind in Sea.kinds.items()}
         start = {"x": 5, "air": AIR, "surfaced": 1, "to_spawn": SPAWN, "to_dive": DIVER_SPAWN}
         start |= {"spawn_every": SPAWN, "move_every": MOVE}
         return Sea(**{name: value + start.get(name, 0) for name, value in values.items()})
@@ -142,7 +141,7 @@ class Seaquest(Game):
         return board([*boat, *[plane.to(torch.uint8) for plane in planes]])
 
     def reward(self, before: Sea, action: Tensor, now: Sea) -> Tensor:
-        """1 a foe that is shot; for surfacing with six divers the air that is left, in tenths of what the boat holds."""
+        """1 a foe that is shot; for surfacing with six divers the air that is left, in tenths of a full boat's."""
         return now.paid.to(torch.float32)
 
     def terminated(self, now: Sea) -> Tensor:
@@ -150,7 +149,7 @@ class Seaquest(Game):
         return now.dead
 
 
-_LENGTHS = {("foes",): FOES, ("divers",): DIVERS, ("shots",): SHOTS, ("places",): SIZE * SIZE}
+_LENGTHS = {"foes": FOES, "divers": DIVERS, "shots": SHOTS, "places": SIZE * SIZE}
 
 
 def _ahead(right: Tensor) -> Tensor:
