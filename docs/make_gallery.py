@@ -52,11 +52,12 @@ MOMENTS = {
     "voter": (3, 30, 200),
 }
 RINGS: dict[str, Any] = {"dims": 2, "density": 0.5, "push": 0.5}  # in a square and sooner than by default
-OTHERS: dict[str, Any] = {"circles": circles(400, **RINGS)}  # models drawn otherwise than by default
+FLOCKS = {"match": 0.5, "cohere": 0.02, "separate": 0.3, "separation": 5.0, "radius": 10.0}  # by default: strings
+OTHERS: dict[str, Any] = {"boids": boids(300, **FLOCKS), "circles": circles(400, **RINGS)}  # other than by default
 TRACED = {"traffic": (60, 120)}  # first and last step of a model whose first row is drawn over time
 FILMS: dict[str, tuple[Any, int]] = {  # model, steps from frame to frame
-    "boids": (boids(300, match=0.3, cohere=0.01), 3),
-    "circles": (circles(400, **RINGS), 2),
+    "boids": (OTHERS["boids"], 3),
+    "circles": (OTHERS["circles"], 2),
 }
 FRAMES = 50
 FIRST_STEPS = (0, 4, 8)  # of other worlds: a life without a skill is short

@@ -169,6 +169,29 @@ def test_protection_that_never_wanes_stops_the_run():
     dz.simulate(Wanes(everybody), 5, replicates=2, interventions=[DOSES], compile=False)
 
 
+class TwoKinds(Base):
+    """Doses of two vaccines; the step lets one of them wane."""
+
+    class Both(dz.State):
+        jab: Stage = dz.stage("agents", levels=JAB.levels)
+        flu: Stage = dz.stage("agents", levels=JAB.levels)
+
+    def init(self, rng):
+        like = torch.zeros(self.num_agents, dtype=torch.int8)
+        return self.Both(jab=JAB.start(like), flu=JAB.start(like))
+
+    def step(self, now, rng):
+        return now.replace(jab=JAB.wane(rng, now, now.jab))
+
+
+def test_each_of_two_vaccines_has_to_wane():
+    model = TwoKinds(Mixing([0] * 40, 5.0))
+    shots = dataclasses.replace(DOSES, field="flu", name="flu shots")
+    with pytest.raises(ModelError, match=r"the protection of a vaccine wanes, and the step leaves it.*field: flu"):
+        dz.simulate(model, 2, interventions=[DOSES, shots], compile=False)
+    dz.simulate(model, 2, interventions=[DOSES], compile=False)
+
+
 def test_layers_of_isolation_go_by_name():
     layers = Layers({"home": Mixing([0] * 4, 2.0)})
     ill = torch.tensor([1, 0, 0, 1], dtype=torch.int8)

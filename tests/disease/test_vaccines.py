@@ -11,7 +11,7 @@ import torch
 import denizen as dz
 from denizen.disease import Campaign, Vaccine, Waning
 from denizen.errors import InputError, ModelError
-from denizen.model import During, Weekly
+from denizen.model import Act, Ask, Course, During, Every, Scale, Trigger, Weekly
 from denizen.relax import MeanField
 from denizen.space.generators import erdos_renyi
 from denizen.zoo.strains import strains
@@ -21,6 +21,7 @@ from .mixing import Mixing, People, people
 N = 600
 MODEL = Mixing(people(N), R0=0.0)
 JAB = Vaccine(0.7)
+WEEK = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
 def doses(run_or_events: Any, name: str = "campaign") -> Any:
@@ -285,14 +286,42 @@ def test_wrong_products_are_refused(make, told):
             "Campaign: eligible is <lambda>(now), expected a function of (model, now)",
         ),
         ({"needs": "vaccine"}, "nobody could ever have a dose"),
-        ({"when": During(dates=("2020-05-01", "2020-03-01"))}, "out of order"),
         ({"when": 3}, "when=3, expected During"),
     ],
 )
 def test_wrong_campaigns_are_refused(changes, told):
-    campaign = Campaign(**{"vaccine": JAB, "doses_per_day": 5, **changes})
     with pytest.raises(InputError, match=re.escape(told)):
-        dz.simulate(MODEL, 1, interventions=[campaign], start="2020-01-01")
+        dz.simulate(MODEL, 1, interventions=[Campaign(**{"vaccine": JAB, "doses_per_day": 5, **changes})])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Campaign(vaccine=JAB, doses_per_day=-3),
+        lambda: Campaign(vaccine=JAB, doses_per_day=5, when=During(days=(40, 20))),
+        lambda: Campaign(vaccine=Vaccine((0.5, 0.9)), doses_per_day=5),
+        lambda: Scale(target="infect_rate", factor=float("nan"), when=During(0)),
+        lambda: Course(target="infect_rate", values=[]),
+        lambda: Course(target="infect_rate", values=[1.0, 2.0], dates=["2020-05-01", "2020-03-01"]),
+        lambda: Act(change=lambda now: now, when=During(0)),
+        lambda: Ask(target="infect_rate", groups="ab", answer=lambda group, step: 0.5),
+        lambda: Weekly("someday"),
+        lambda: Every(7, 8),
+        lambda: Trigger(0.5),
+        lambda: During(3, days=2),
+    ],
+)
+def test_what_needs_no_model_is_refused_at_once(make):
+    with pytest.raises(InputError, match=r"expected|out of order|say how many days"):
+        make()
+
+
+@pytest.mark.parametrize("doses", [1, 3, 10, 0.5])
+def test_a_campaign_of_some_hours_gives_its_share_of_the_doses(doses):
+    """However its hours lie in the day, and the doses in its hours."""
+    for when in (Weekly(*WEEK, hours=(6, 12), first="mon"), Every(days=2, on_for=0.5)):
+        campaign = Campaign(vaccine=JAB, doses_per_day=doses, when=when)
+        assert int(given(MODEL, 4 * 60, campaign, dt=0.25).sum()) == pytest.approx(min(doses * 15, 600), abs=1.0)
 
 
 @pytest.mark.parametrize(

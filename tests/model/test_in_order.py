@@ -129,6 +129,12 @@ def test_wrong_stages() -> None:
         in_order(3)  # pyrefly: ignore
     with pytest.raises(InputError, match="rounds=0, expected a whole number from 1 to 256"):
         shuffle("move", rounds=0)
+    near = type("Near", (Shop,), {"step": in_order("laeve"), "__annotations__": {}})
+    with pytest.raises(ModelError, match=r"Near has no stage 'laeve': did you mean 'leave'\? or write def laeve"):
+        near()
+    turns = type("Turns", (Shop,), {"step": in_order(shuffle("bear")), "__annotations__": {}})
+    with pytest.raises(ModelError, match=r"stage 'bear' takes .*: write def bear\(self, now, rng, acting\)"):
+        turns()
     lost = type("Lost", (Shop,), {"step": in_order("mvoe"), "__annotations__": {}})
     with pytest.raises(ModelError, match=r"Lost has no stage 'mvoe': write def mvoe\(self, now, rng\)"):
         dz.simulate(lost(), 1, compile=False)

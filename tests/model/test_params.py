@@ -224,6 +224,21 @@ def test_what_is_no_graph(annotation: Any, refused: bool) -> None:
         assert cls([1, 2]).contacts == [1, 2]
 
 
+def test_misspelt_arguments_are_told():
+    class Lynx(dz.Model):
+        catch: float = dz.param(0.5)
+        num_agents: int = 3
+
+    class Bobcat(Lynx):
+        def __init__(self, young: int) -> None:
+            super().__init__(num_agents=young)
+
+    with pytest.raises(InputError, match=r"^Lynx: unknown argument 'cach'; did you mean 'catch'\? valid: catch"):
+        Lynx(cach=0.2)
+    assert Lynx(0.25, num_agents=2).num_agents == 2
+    assert Bobcat(4).num_agents == 4
+
+
 def test_a_field_without_default_in_the_place_of_a_property():
     """`num_agents: int` alone, as the message of a model without agents has it; in subclasses and environments too."""
 

@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -164,15 +165,31 @@ def test_what_asks_the_host_asks_once_in_so_many_days(days: float, dt: float) ->
     assert asked == [(group, number) for number in dict.fromkeys(numbers) for group in ("a", "b")]
 
 
+def test_a_run_that_is_resumed_does_not_ask_again(tmp_path: Path) -> None:
+    """Within the days that an answer holds, it goes on with the answer that it had."""
+    asked: list[int] = []
+
+    def answer(group: str, number: int) -> float:
+        asked.append(number)
+        return len(asked) / 100
+
+    ask = Ask(target="rate", groups=["a"], answer=answer, days=4)
+    dz.simulate(Watch(), 6, interventions=[ask], out=tmp_path / "run")
+    assert asked == [0, 1]
+    run = dz.run.resume(tmp_path / "run", Watch(), 6, interventions=[ask])
+    assert asked == [0, 1, 2]
+    assert run["rate_seen"][0].tolist() == pytest.approx([0.01] * 4 + [0.02] * 4 + [0.03] * 4)
+
+
 def test_courses_and_questions_in_days_are_what_they_were_in_steps() -> None:
     weekly = Course(target="rate", values=[1.0], days=7).timed(Clock(1.0, "day"))
-    daily = Ask(target="rate", groups=["a"], answer=len, days=1).timed(Clock(1.0, "day"))  # type: ignore[arg-type]
+    daily = Ask(target="rate", groups=["a"], answer=lambda group, step: 0.5, days=1).timed(Clock(1.0, "day"))
     told = [dz.run._fingerprint.describe(one) for one in (weekly, daily)]
-    in_steps = Course(target="rate", values=[1.0], every=7), Ask(target="rate", groups=["a"], answer=len)  # type: ignore[arg-type]
+    in_steps = Course(target="rate", values=[1.0], every=7), Ask(target="rate", groups=["a"], answer=daily.answer)
     assert told == [dz.run._fingerprint.describe(one.timed(Clock())) for one in in_steps]
-    for one in (Course(target="rate", values=[1.0], days=0), Course(target="rate", values=[1.0], days="week")):
+    for days in (0, "week"):
         with pytest.raises(InputError, match="Course: days="):
-            dz.simulate(Watch(), 1, interventions=[one])
+            dz.simulate(Watch(), 1, interventions=[Course(target="rate", values=[1.0], days=days)])
 
 
 def test_a_gradient_takes_days() -> None:
@@ -317,44 +334,48 @@ def test_wrong_courses_are_one_line() -> None:
 
 
 WRONG = [
-    (Every(0, 1), {}, "Every: days=0, expected a number above 0"),
-    (Every(7, 8), {}, "Every: on_for=8, expected a number above 0, at most days=7"),
-    (Every(7, 1, -1), {}, "Every: first=-1, expected a number of days, at least 0"),
-    (Every(2, 0.5, 0.2), {}, "no step begins in it; take a smaller dt"),
-    (Weekly("someday", first="mon"), {}, "Weekly: 'someday' is no day of the week, expected monday, tuesday"),
-    (Weekly(), {}, "Weekly: no day given"),
-    (Weekly("mon"), {}, "Weekly: mon needs the day of the first step; give first='monday', or simulate"),
-    (Weekly("mon", first="tue"), {"start": START}, "first='tue', and start=2020-03-01 is a sunday"),
-    (Weekly("mon", first="tue"), {"dt": 1.5}, "steps are 1.5 days, expected at most a day"),
-    (Weekly("mon", first="tue", hours=(8, 16)), {}, "steps are 1 days, expected shorter than a day"),
-    (Weekly("mon", first="tue", hours=(8, 9)), {"dt": 0.5}, "no step of 0.5 days begins in it"),
-    (Weekly("mon", first="tue", hours=(8, 25)), {"dt": 0.5}, r"Weekly: hours=\(8, 25\), expected two"),
-    (Weekly("mon", first="tue", hours=(8, float("nan"))), {"dt": 0.5}, "expected two different numbers"),
-    (Weekly("mon", first="tue") & 3, {}, "int cannot be combined"),
-    (During(days=(40, 20)), {}, r"During: days=\(40, 20\), expected a number from 0, or two in order"),
-    (During(days=-1), {}, "During: days=-1, expected a number from 0"),
-    (During(days=(1, float("nan"))), {}, r"During: days=\(1, nan\), expected"),
-    (During(days=(1, 2, 3)), {}, r"During: days=\(1, 2, 3\), expected"),
-    (During(days="20"), {}, "During: days='20', expected"),
-    (During(days=True), {}, "During: days=True, expected"),
-    (During(), {}, "During: nothing given"),
-    (During(3, days=4), {}, "During: start and days given"),
-    (During(stop=4, days=3), {}, "During: days given"),
-    (During(days=(20.2, 20.4)), {}, "no step of 1 days begins in it; take a smaller dt"),
-    (During(dates="soon"), {"start": START}, "During: dates='soon', expected ISO texts"),
-    (During(dates=("2020-04-01", "2020-03-05")), {"start": START}, "are out of order"),
-    (During(dates="2020-03-15"), {}, r"needs the date of the first step; give simulate\(…, start="),
-    (During(dates="2020-02-15"), {"start": START}, "2020-02-15 lies before start=2020-03-01"),
-    (During(days=3), {"start": "yesterday"}, "simulate: start='yesterday', expected ISO texts"),
-    (During(days=3), {"model": Steps()}, "needs a model whose time_unit is a unit such as 'day', and it is 'step'"),
-    (During(3), {"model": Steps(), "start": START}, "simulate: start=2020-03-01 needs a model whose time_unit"),
+    (lambda: Every(0, 1), {}, "Every: days=0, expected a number above 0"),
+    (lambda: Every(7, 8), {}, "Every: on_for=8, expected a number above 0, at most days=7"),
+    (lambda: Every(7, 1, -1), {}, "Every: first=-1, expected a number of days, at least 0"),
+    (lambda: Every(2, 0.5, 0.2), {}, "no step begins in it; take a smaller dt"),
+    (lambda: Weekly("someday", first="mon"), {}, "Weekly: 'someday' is no day of the week, expected monday, tuesday"),
+    (lambda: Weekly(), {}, "Weekly: no day given"),
+    (lambda: Weekly("mon"), {}, "Weekly: mon needs the day of the first step; give first='monday', or simulate"),
+    (lambda: Weekly("mon", first="tue"), {"start": START}, "first='tue', and start=2020-03-01 is a sunday"),
+    (lambda: Weekly("mon", first="tue"), {"dt": 1.5}, "steps are 1.5 days, expected at most a day"),
+    (lambda: Weekly("mon", first="tue", hours=(8, 16)), {}, "steps are 1 days, expected shorter than a day"),
+    (lambda: Weekly("mon", first="tue", hours=(8, 9)), {"dt": 0.5}, "no step of 0.5 days begins in it"),
+    (lambda: Weekly("mon", first="tue", hours=(8, 25)), {"dt": 0.5}, r"Weekly: hours=\(8, 25\), expected two"),
+    (lambda: Weekly("mon", first="tue", hours=(8, float("nan"))), {"dt": 0.5}, "expected two different numbers"),
+    (lambda: Weekly("mon", first="tue") & 3, {}, "int cannot be combined"),
+    (lambda: During(days=(40, 20)), {}, r"During: days=\(40, 20\), expected a number from 0, or two in order"),
+    (lambda: During(days=-1), {}, "During: days=-1, expected a number from 0"),
+    (lambda: During(days=(1, float("nan"))), {}, r"During: days=\(1, nan\), expected"),
+    (lambda: During(days=(1, 2, 3)), {}, r"During: days=\(1, 2, 3\), expected"),
+    (lambda: During(days="20"), {}, "During: days='20', expected"),
+    (lambda: During(days=True), {}, "During: days=True, expected"),
+    (lambda: During(), {}, "During: nothing given"),
+    (lambda: During(3, days=4), {}, "During: start and days given"),
+    (lambda: During(stop=4, days=3), {}, "During: days given"),
+    (lambda: During(days=(20.2, 20.4)), {}, "no step of 1 days begins in it; take a smaller dt"),
+    (lambda: During(dates="soon"), {"start": START}, "During: dates='soon', expected ISO texts"),
+    (lambda: During(dates=("2020-04-01", "2020-03-05")), {"start": START}, "are out of order"),
+    (lambda: During(dates="2020-03-15"), {}, r"needs the date of the first step; give simulate\(…, start="),
+    (lambda: During(dates="2020-02-15"), {"start": START}, "2020-02-15 lies before start=2020-03-01"),
+    (lambda: During(days=3), {"start": "yesterday"}, "simulate: start='yesterday', expected ISO texts"),
+    (
+        lambda: During(days=3),
+        {"model": Steps()},
+        "needs a model whose time_unit is a unit such as 'day', and it is 'step'",
+    ),
+    (lambda: During(3), {"model": Steps(), "start": START}, "simulate: start=2020-03-01 needs a model whose time_unit"),
 ]
 
 
 @pytest.mark.parametrize(("when", "options", "told"), WRONG)
-def test_wrong_times_are_one_line(when: When, options: dict[str, Any], told: str) -> None:
+def test_wrong_times_are_one_line(when: Callable[[], When], options: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError, match=told) as caught:
-        on(when, 3, **options)
+        on(when(), 3, **options)
     assert "\n" not in str(caught.value)
 
 

@@ -170,6 +170,14 @@ def test_room_goes_by_chance_and_not_by_place():
     assert ((inside.mean(dim=0) - 0.1).abs() < 4 * math.sqrt(0.09 / 2000)).all()
 
 
+def test_the_dead_take_no_room_and_want_none():
+    rooms, rng = Places(2, capacity=[1, 9]), dz.rng.Rng(torch.tensor([0, 0]), torch.tensor(0), num=4)
+    place, wanted = torch.tensor([0, 1, 1, 1]), torch.tensor([0, 0, 1, 0])
+    alive = torch.tensor([0, 1, 1, 0])
+    assert rooms.admit(rng, "full", place, wanted).tolist() == place.tolist()
+    assert rooms.admit(rng, "door", place, wanted, alive=alive).tolist() == [0, 0, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -17,6 +17,7 @@ from denizen.rng import Rng
 
 FINEST = 1_000_000  # parts of a dose
 ALWAYS = During(0)
+_GOLDEN = 2_654_435_769  # 2³² / 1.618…: its multiples lie evenly, whichever of them one takes in a row
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,10 +62,11 @@ class Campaign(Intervention):
     name: str = "campaign"
     _pace: tuple[int, int, int] | None = dataclasses.field(default=None, repr=False)  # doses a step, steps of interval
 
-    def check(self, model: Model) -> None:
-        super().check(model)
-        number("Campaign", "doses_per_day", self.doses_per_day, 0)
-        vaccine = self._vaccine(model)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        doses = number("Campaign", "doses_per_day", self.doses_per_day, 0)
+        if doses and not Fraction(doses).limit_denominator(FINEST):
+            raise InputError(f"Campaign: doses_per_day={doses:g}, expected 0, or at least {1 / FINEST:g}")
         for name in ("field", *[name for name in ("given", "needs") if getattr(self, name) is not None]):
             if not isinstance(getattr(self, name), str):
                 raise InputError(f"Campaign: {name}={getattr(self, name)!r}, expected the name of a field of the state")
@@ -78,18 +80,28 @@ class Campaign(Intervention):
             codes = [whole("Campaign", "groups", code, 0) for code in self.groups]
             if not codes or len(set(codes)) != len(codes):
                 raise InputError(f"Campaign: groups={self.groups!r}, expected different codes in the order of service")
-            field = getattr(model, self.priority, None) if self.priority in model.field_names else None
-            if isinstance(field, Tensor) and (absent := set(codes) - set(field.unique().tolist())):
-                raise InputError(f"Campaign: groups={self.groups!r}, and nobody has the {self.priority} {min(absent)}")
         if self.interval is not None:
             number("Campaign", "interval", self.interval, 0)
+        if self.needs == self.field:
+            raise InputError(f"Campaign: needs={self.needs!r} is its own field, so that nobody could ever have a dose")
+        if not isinstance(self.vaccine, str):
+            self._several(self._vaccine(None))
+
+    def check(self, model: Model) -> None:
+        super().check(model)
+        self._several(self._vaccine(model))
+        if self.groups is not None and isinstance(self.priority, str) and self.priority in model.field_names:
+            field = getattr(model, self.priority)
+            if isinstance(field, Tensor) and (absent := set(self.groups) - set(field.unique().tolist())):
+                raise InputError(f"Campaign: groups={self.groups!r}, and nobody has the {self.priority} {min(absent)}")
+
+    def _several(self, vaccine: Vaccine) -> None:
+        """Raise `InputError` where a vaccine of several doses comes without what it takes to know who is due."""
         if vaccine.doses > 1 and (self.interval is None or self.given is None):
             raise InputError(
                 f"Campaign: the vaccine has {vaccine.doses} doses; say how many days lie between two, interval=21, and "
                 f"which count field of the state keeps when the last one was, given='last_dose'"
             )
-        if self.needs == self.field:
-            raise InputError(f"Campaign: needs={self.needs!r} is its own field, so that nobody could ever have a dose")
 
     def among(self, others: Sequence[Intervention]) -> None:
         """Raise `InputError` where campaigns need one another in a circle, so that nobody could have any of them."""
@@ -107,8 +119,6 @@ class Campaign(Intervention):
         if isinstance(self.vaccine, Vaccine):
             self.vaccine.fits(clock.dt)
         a_step = Fraction(float(self.doses_per_day)).limit_denominator(FINEST) * step
-        if self.doses_per_day and not a_step:
-            raise InputError(f"Campaign: doses_per_day={self.doses_per_day:g}, expected 0, or at least {1 / FINEST:g}")
         wait = -(-Fraction(float(self.interval or 0)).limit_denominator(FINEST) // step)
         return dataclasses.replace(timed, _pace=(a_step.numerator, a_step.denominator, int(wait)))
 
@@ -144,8 +154,10 @@ class Campaign(Intervention):
             dosed = first(able, rank, due, lot, now.id, amount, self._most)
         rng.record("doses", dosed)
         if able.is_floating_point():
-            return model, now.replace(**{self.field: vaccine.give(rng, status, dosed / waits.clamp(min=1e-6))})
-        changes: dict[str, Any] = {self.field: vaccine.give(rng, status, dosed)}
+            return model, now.replace(
+                **{self.field: vaccine._give(rng, status, dosed / waits.clamp(min=1e-6), self.field)}
+            )
+        changes: dict[str, Any] = {self.field: vaccine._give(rng, status, dosed, self.field)}
         if last is not None:
             rng.record("last doses", dosed * status.is_(*vaccine.levels_of(vaccine.doses - 1)))
             changes[str(self.given)] = torch.where(dosed != 0, now.time.step + 1, last).to(last.dtype)
@@ -158,10 +170,15 @@ class Campaign(Intervention):
         return max(-(-each // parts), 1)
 
     def _doses(self, step: Tensor) -> Tensor:
-        """Doses of a step: int64 0-d."""
+        """Doses of a step: int64 0-d.
+
+        Every `parts` steps have `each` doses. Where among them the whole ones fall differs from time to time: else a
+        campaign of some hours a day might always, or never, be on when one is due.
+        """
         each, parts, _ = self._pace  # type: ignore[misc]
-        rest = each % parts
-        return each // parts + ((step + 1) * rest) // parts - (step * rest) // parts
+        rest, place = each % parts, step % parts
+        shift = (((step // parts) * _GOLDEN) % 2**32 * parts) >> 32
+        return each // parts + ((place + 1) * rest + shift) // parts - (place * rest + shift) // parts
 
     def _due(self, vaccine: Vaccine, now: Any, status: Stage) -> tuple[Tensor, Tensor]:
         """(mask `[agents]` of those whose next dose is due, the field `given`)."""

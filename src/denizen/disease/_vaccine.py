@@ -22,9 +22,9 @@ MAX_DOSES = 4
 # Labels of checks on the device: the first fails where doses are given and the step never lets protection wane.
 _FORGOTTEN = (
     "the protection of a vaccine wanes, and the step leaves it as it is; write in step: "
-    "now.replace(vaccine=vaccine.wane(rng, now, now.vaccine))"
+    "now.replace(vaccine=vaccine.wane(rng, now, now.vaccine)); field: "
 )
-_WANES = "the protection of a vaccine wanes"
+_WANES = "the protection of a vaccine wanes; field: "
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,10 +120,14 @@ class Vaccine:
             status: the field.
             dosed: mask `[agents]` of those who get a dose; who has had all stays.
         """
+        return self._give(rng, status, dosed, "")
+
+    def _give(self, rng: Rng, status: Stage, dosed: Tensor, field: str) -> Stage:
+        """The same with the name of the field, where it is known, so that each field is missed for itself."""
         self._own(status)
-        stepping = rng._path.partition("/")[0] == "step"
-        if self.waning is not None and stepping and all(label != _WANES for label, _ in rng._bad):
-            rng._bad.append((_FORGOTTEN, (dosed != 0).any().to(torch.int8)))
+        stepping, wanes = rng._path.partition("/")[0] == "step", (_WANES, _WANES + field)
+        if self.waning is not None and stepping and all(label not in wanes for label, _ in rng._bad):
+            rng._bad.append((_FORGOTTEN + field, (dosed != 0).any().to(torch.int8)))
         take = self._take(rng, status, dosed)
         for dose in range(self.doses, 0, -1):  # the last first: nobody gets two at once
             to, lost = f"dose {dose} protected", f"dose {dose} unprotected"
@@ -150,8 +154,10 @@ class Vaccine:
         protected = self.protected(status)
         if self.waning is None:
             return status
-        rng._bad[:] = [check for check in rng._bad if check[0] != _FORGOTTEN]
-        rng._bad.append((_WANES, torch.zeros_like(now.time.step, dtype=torch.int8)))
+        fields = [name for name in now.kinds if getattr(getattr(now, name), "value", None) is status.value]
+        done = (_FORGOTTEN, _FORGOTTEN + fields[0]) if fields else ()  # of none: it has been moved in the step
+        rng._bad[:] = [one for one in rng._bad if not (one[0] in done if done else one[0].startswith(_FORGOTTEN))]
+        rng._bad.append((_WANES + "".join(fields[:1]), torch.zeros_like(now.time.step, dtype=torch.int8)))
         left = rng.bernoulli(name, self.waning.leave(now), where=protected)
         return status.advance(left, *[level for dose in range(1, self.doses + 1) for level in self._phases(dose)])
 

@@ -4,6 +4,8 @@ The names of the stages, and how each is shuffled, are part of a model's fingerp
 """
 
 import dataclasses
+import difflib
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -68,20 +70,42 @@ def in_order(*stages: str | Shuffle) -> Callable[..., Any]:
         for number, stage in enumerate(stages):
             now = settle(now) if number else now
             name = stage.name if isinstance(stage, Shuffle) else stage
-            act = getattr(self, name, None)
-            if act is None:
-                raise ModelError(f"{type(self).__name__} has no stage {name!r}: write def {name}(self, now, rng)")
+            act = getattr(self, name)
             within = _at(now, rng)[name]
             now = _rounds(act, stage, now, within) if isinstance(stage, Shuffle) else _after(act(now, within), name)
         return now
 
-    step.__stages__ = tuple(map(str, stages))  # type: ignore[attr-defined]  # what a manifest tells of them
+    step.__stages__ = stages  # type: ignore[attr-defined]
     return step
 
 
 def stages(model: Any) -> tuple[str, ...]:
-    """The stages of a model's step, in words; none for a step of one piece."""
-    return getattr(type(model).step, "__stages__", ())
+    """The stages of a model's step, in words, as a manifest has them; none for a step of one piece."""
+    return tuple(map(str, _stages(type(model))))
+
+
+def check_stages(cls: type) -> None:
+    """Raise `ModelError` where a class has no method for a stage of its step, or one that takes something else."""
+    for stage in _stages(cls):
+        name, *acting = (stage.name, "acting") if isinstance(stage, Shuffle) else (stage,)
+        takes = ("now", "rng", *acting)
+        wanted = f"write def {name}(self, {', '.join(takes)})"
+        act = getattr(cls, name, None)
+        if act is None:
+            methods = [one for one in dir(cls) if not one.startswith("_") and inspect.isfunction(getattr(cls, one))]
+            near = difflib.get_close_matches(name, methods, n=1)
+            raise ModelError(
+                f"{cls.__name__} has no stage {name!r}: {f'did you mean {near[0]!r}? or ' if near else ''}{wanted}"
+            )
+        given = inspect.signature(act, follow_wrapped=False)
+        try:
+            given.bind(*["self"] if inspect.isfunction(act) else [], *takes)
+        except TypeError as error:
+            raise ModelError(f"{cls.__name__}: stage {name!r} takes {given}: {wanted}; {error}") from None
+
+
+def _stages(cls: Any) -> tuple[str | Shuffle, ...]:
+    return getattr(cls.step, "__stages__", ())
 
 
 def _ids(now: Any, axis: str) -> Tensor | None:

@@ -7,7 +7,7 @@ nobody else's random numbers.
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from numbers import Real
@@ -40,8 +40,7 @@ class Intervention:
     when: When
     name: str
 
-    def check(self, model: Model) -> None:
-        """Raise `InputError` where the intervention does not fit the model; called once, before the run."""
+    def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise InputError(f"{type(self).__name__}: name={self.name!r}, expected a text")
         if not callable(getattr(self.when, "on", None)):
@@ -50,6 +49,9 @@ class Intervention:
             self.when.check()
         else:
             expect_function(f"{type(self).__name__}: when.on", self.when.on, "now", "was_on")
+
+    def check(self, model: Model) -> None:
+        """Raise `InputError` where the intervention does not fit the model; called once, before the run."""
 
     def among(self, others: Sequence["Intervention"]) -> None:
         """Raise `InputError` where it does not go with all interventions of a run; called once, after every `check`."""
@@ -62,6 +64,13 @@ class Intervention:
     def answers(self, step: int) -> dict[str, Tensor]:
         """Parameter values decided on the host before a step; called once a step."""
         return {}
+
+    def kept(self) -> dict[str, Tensor]:
+        """What it keeps on the host from step to step, for a run that is resumed."""
+        return {}
+
+    def restore(self, kept: Mapping[str, Tensor]) -> None:
+        """Go on from what `kept` gave."""
 
     def bind(self, model: Any) -> Any:
         """The model as the engine holds it for the run; called once, after `check`."""
@@ -96,9 +105,12 @@ class Scale(Intervention):
     factor: float
     name: str = "scale"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        number("Scale", "factor", self.factor)
+
     def check(self, model: Model) -> None:
         super().check(model)
-        number("Scale", "factor", self.factor)
         _check_target("Scale", model, self.target)
 
     def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:
@@ -165,22 +177,25 @@ class Course(Intervention):
     name: str = "course"
     _begins: tuple[int, ...] | None = dataclasses.field(default=None, init=False, repr=False, metadata={"unless": None})
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole("Course", "every", self.every, 1)
+        if isinstance(self.values, str) or not hasattr(self.values, "__len__") or not len(self.values):
+            raise InputError(f"Course: values={self.values!r}, expected a list of values, at least one")
+        if self.days is not None and self.dates is not None:
+            raise InputError("Course: days and dates given, expected one of the two")
+        self._starts()
+
     def check(self, model: Model) -> None:
         super().check(model)
-        whole("Course", "every", self.every, 1)
         if "." in str(self.target):
             _check_target("Course", model, self.target)
         elif self.target not in model.params:
             raise InputError(
                 f"Course: the model has no parameter {self.target!r}; {nearest(self.target, model.params)}"
             )
-        if isinstance(self.values, str) or not hasattr(self.values, "__len__") or not len(self.values):
-            raise InputError(f"Course: values={self.values!r}, expected a list of values, at least one")
         for k, value in enumerate(self.values):
             self._read(model, k, value)
-        if self.days is not None and self.dates is not None:
-            raise InputError("Course: days and dates given, expected one of the two")
-        self._starts()
 
     def _read(self, model: Any, k: int, value: Any) -> Any:
         where = f"Course: values[{k}]"
@@ -219,7 +234,8 @@ class Course(Intervention):
         elif self.days is not None:
             steps = _steps_of("Course", self.days, clock)
             every: Any = int(steps) if steps.denominator == 1 else steps
-            made = dataclasses.replace(made, days=None, every=every)
+            made = dataclasses.replace(made, days=None)
+            object.__setattr__(made, "every", every)
         return made
 
     def bind(self, model: Any) -> Any:
@@ -256,8 +272,8 @@ class Act(Intervention):
     change: Callable[[Any, Any, Rng], State]
     name: str = "act"
 
-    def check(self, model: Model) -> None:
-        super().check(model)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         expect_function("Act: change", self.change, "model", "now", "rng")
 
     def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:
@@ -302,20 +318,23 @@ class Ask(Intervention):
     days: float | None = dataclasses.field(default=None, metadata={"unless": None})
     _steps: Fraction | None = dataclasses.field(default=None, init=False, repr=False, metadata={"unless": None})
 
-    def check(self, model: Model) -> None:
-        super().check(model)
-        if self.target not in model.params:
-            raise InputError(f"Ask: the model has no parameter {self.target!r}; {nearest(self.target, model.params)}")
+    def __post_init__(self) -> None:
+        super().__post_init__()
         expect_function("Ask: answer", self.answer, "group", "step")
         if isinstance(self.groups, str) or not isinstance(self.groups, Sequence):
             raise InputError(f"Ask: groups={self.groups!r}, expected the groups' labels, such as ['under 19', '65+']")
-        shape = tuple(getattr(model, self.target).shape)
-        if not len(self.groups) or shape not in ((), (len(self.groups),)):
-            raise InputError(f"Ask: {self.target!r} has shape {shape} and there are {len(self.groups)} groups")
         if not isinstance(self.when, During):
             raise InputError(f"Ask: when={self.when!r}, expected During(…): it is the host that asks, before the step")
         if self.days is not None:
             number("Ask", "days", self.days, above=0)
+
+    def check(self, model: Model) -> None:
+        super().check(model)
+        if self.target not in model.params:
+            raise InputError(f"Ask: the model has no parameter {self.target!r}; {nearest(self.target, model.params)}")
+        shape = tuple(getattr(model, self.target).shape)
+        if not len(self.groups) or shape not in ((), (len(self.groups),)):
+            raise InputError(f"Ask: {self.target!r} has shape {shape} and there are {len(self.groups)} groups")
 
     def timed(self, clock: Clock) -> Self:
         if self.days is None:
@@ -333,11 +352,17 @@ class Ask(Intervention):
         if self._steps is None:
             return {self.target: self._asked(step, step)}
         span = step // self._steps
-        held = vars(self).get("_held")  # of a run, and no part of what the intervention is
-        if held is None or held[0] != span:
-            held = (span, self._asked(span, step))
-            object.__setattr__(self, "_held", held)
-        return {self.target: held[1]}
+        held = self.kept()
+        if not held or int(held["span"]) != span:
+            held = {"span": torch.tensor(span), "answers": self._asked(span, step)}
+            self.restore(held)
+        return {self.target: held["answers"]}
+
+    def kept(self) -> dict[str, Tensor]:
+        return vars(self).get("_held", {})  # of a run, and no part of what the intervention is
+
+    def restore(self, kept: Mapping[str, Tensor]) -> None:
+        object.__setattr__(self, "_held", dict(kept))
 
     def _asked(self, number: int, step: int) -> Tensor:
         values = []

@@ -1,6 +1,7 @@
 """Model: parameters and fixed structures, the pure functions `init` and `step` over one world, and its series."""
 
 import dataclasses
+import functools
 import inspect
 import types
 import typing
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from denizen import _tree
 from denizen.errors import InputError, ModelError, nearest
+from denizen.model._in_order import check_stages
 from denizen.model._param import Param, check_units, param, short
 from denizen.model._state import State
 from denizen.rng import Events, Rng
@@ -113,7 +115,10 @@ class Model:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         required = _without_default(cls)
+        written = "__init__" in vars(cls)
         dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+        if not written:
+            cls.__init__ = _told(cls)  # type: ignore[method-assign]
         for name in required:
             setattr(cls, name, _Given(name))
         cls.__setattr__ = _refuse  # type: ignore[method-assign]  # says what to do, where a dataclass says "frozen"
@@ -130,6 +135,7 @@ class Model:
         _tree.register(cls, _flatten, lambda children, static: _unflatten(cls, children, static))
 
     def __post_init__(self) -> None:
+        check_stages(type(self))
         for name, spec in self.params.items():
             value = getattr(self, name)
             # Only what the author or user gives is read; placeholders of torch's transforms pass.
@@ -276,6 +282,21 @@ def _without_default(cls: type) -> list[str]:
     for name in names:
         setattr(cls, name, dataclasses.field())
     return names
+
+
+def _told(cls: type[Any]) -> Callable[..., None]:
+    """The constructor that the dataclass made, which knows what a misspelt argument was meant to be."""
+    made = cls.__init__
+    names = [field.name for field in dataclasses.fields(cls) if field.init]
+
+    @functools.wraps(made)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        for name in kwargs:
+            if name not in names:
+                raise InputError(f"{cls.__name__}: unknown argument {name!r}; {nearest(name, names)}")
+        made(self, *args, **kwargs)
+
+    return init
 
 
 def _refuse(model: Model, name: str, value: Any) -> None:

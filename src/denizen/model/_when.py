@@ -72,6 +72,9 @@ class Clock:
 class When:
     """Base of what decides whether an intervention is on."""
 
+    def __post_init__(self) -> None:
+        self.check()
+
     def __and__(self, other: "When") -> "Together":
         """On while both are."""
         return Together("and", (self, other))
@@ -144,7 +147,6 @@ class During(When):
 
     def at(self, clock: Clock) -> "During":  # type: ignore[override]
         """In steps: from the first that begins at the time or after it."""
-        self.check()
         if self.start is not None:
             return self
         name = "days" if self.days is not None else "dates"
@@ -216,6 +218,7 @@ class Weekly(When):
     def __init__(self, *days: str, hours: tuple[float, float] | None = None, first: str | None = None) -> None:
         for name, value in (("days", days), ("hours", hours), ("first", first)):
             object.__setattr__(self, name, value)
+        self.check()
 
     @classmethod
     def of_fields(cls, days: tuple[str, ...], hours: Any = None, first: str | None = None) -> "Weekly":
@@ -238,7 +241,6 @@ class Weekly(When):
 
     def at(self, clock: Clock) -> "Repeating":  # type: ignore[override]
         """In steps."""
-        self.check()
         told = f"Weekly: {', '.join(self.days)}"
         step = clock.step_in_days(told)
         if step > 1 or (step == 1 and self.hours is not None):
@@ -298,7 +300,6 @@ class Every(When):
 
     def at(self, clock: Clock) -> "Together":  # type: ignore[override]
         """In steps."""
-        self.check()
         step = clock.step_in_days(f"Every: days={self.days!r}")
         times = [fraction(time) for time in (self.days, self.on_for, self.first)]
         parts = math.lcm(step.denominator, *(time.denominator for time in times))
@@ -386,13 +387,11 @@ class Together(When):
         for part in self.parts:
             if not isinstance(part, During | Weekly | Every | Repeating | Trigger | Together):
                 raise InputError(f"{type(part).__name__} cannot be combined by &, | and ~: only what says when can")
-            part.check()
         if self._triggers() > TRIGGERS:
             raise InputError(f"a combination has {self._triggers()} triggers, expected at most {TRIGGERS}")
 
     def at(self, clock: Clock) -> "Together":  # type: ignore[override]
         """In steps."""
-        self.check()
         return Together(self.how, tuple(part.at(clock) for part in self.parts))
 
     def on(self, now: State, was_on: Tensor) -> Tensor:

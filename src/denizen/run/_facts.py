@@ -87,9 +87,14 @@ def inputs(run: "Run") -> bytes:
 
 
 def checkpoint(run: "Run") -> bytes:
-    """State, switches and step."""
+    """State, switches and step, and what interventions keep on the host."""
     leaves = dict(zip(leaf_names(run), run._run_state.leaves, strict=True))
-    return encode({**leaves, "switches": run._run_state.switches, "step": run._run_state.step})
+    kept = {
+        f"kept.{one.name}.{name}": value
+        for one in run._stepper.setting.interventions
+        for name, value in one.kept().items()
+    }
+    return encode({**leaves, "switches": run._run_state.switches, "step": run._run_state.step, **kept})
 
 
 def leaf_names(run: "Run") -> list[str]:

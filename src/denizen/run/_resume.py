@@ -138,7 +138,13 @@ def _missing(manifest: Manifest, steps: int | None) -> int:
 def _restore(run: Run, folder: SimulationFolder) -> None:
     path, manifest = folder.path, folder.manifest
     where = str(path / manifest.checkpoint.file)
-    run_state = _run_state(run, decode(content(path, manifest.checkpoint), where), where)
+    tensors = decode(content(path, manifest.checkpoint), where)
+    for one in run._stepper.setting.interventions:
+        begin = f"kept.{one.name}."
+        kept = {name: tensors.pop(name) for name in list(tensors) if name.startswith(begin)}
+        if kept:
+            one.restore({name.removeprefix(begin): value for name, value in kept.items()})
+    run_state = _run_state(run, tensors, where)
     if int(run_state.step) != manifest.steps:
         raise DataError(f"{where} is of step {int(run_state.step)}, the manifest says {manifest.steps}")
     names = [entry.name for entry in manifest.series]

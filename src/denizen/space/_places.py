@@ -113,7 +113,7 @@ class Places(Structure):
         inside, bad = self._inside(place)
         return torch.where(bad, -1, self._totals(there.to(torch.int64), inside)[: self.num_places].to(torch.int32))
 
-    def admit(self, rng: Rng, name: str, place: Tensor, wanted: Tensor) -> Tensor:
+    def admit(self, rng: Rng, name: str, place: Tensor, wanted: Tensor, *, alive: Tensor | None = None) -> Tensor:
         """Where agents are after those who want to be elsewhere went there, as far as there is room.
 
         Whoever stays keeps the room. Free room goes to those who want it in random order, which depends on their
@@ -125,6 +125,7 @@ class Places(Structure):
             name: stream.
             place: int64 `[agents]`, where they are.
             wanted: `[agents]`, where they want to be, for some the same.
+            alive: mask `[agents]` of those who are there, where some are not: the others take no room and stay.
 
         Returns:
             dtype of `place`, `[agents]`.
@@ -133,9 +134,10 @@ class Places(Structure):
             raise ModelError("Places.admit: the places have no capacity; give one: Places(num_places, capacity=…)")
         _check("admit", wanted, place, None)
         room = torch.nn.functional.pad(
-            self.capacity - self.occupancy(place), (0, 1), value=2**31 - 1
+            self.capacity - self.occupancy(place, alive=alive), (0, 1), value=2**31 - 1
         )  # nowhere has room
         (goal, bad), moves = self._inside(wanted), wanted != place
+        moves = moves if alive is None else moves & (alive != 0)
         bad = bad | self._inside(place)[1]
         goal = torch.where(moves, goal, self.num_places + 1)  # who stays is last, for nothing
         turn = rng.permutation(name)

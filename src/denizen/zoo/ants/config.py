@@ -40,7 +40,7 @@ def ants(size: int = 71, *, num_agents: int = 125, portions: int = 2, **params: 
         far=_distances(grid, 0.0, 0.0),
         larder=_larder(grid, whole("ants", "portions", portions, 1)),
         compass=torch.tensor(COMPASS),
-        num_agents=whole("ants", "num_agents", num_agents, 1),
+        num_agents=num_agents,
         **params,
     )
 

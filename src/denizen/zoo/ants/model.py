@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.model import whole
 from denizen.space import Grid, pairing
 from denizen.zoo._contacts import check_whole
 from denizen.zoo._picture import BLUE, GREEN, INK, PAPER, RED, tiles
@@ -44,6 +45,10 @@ class Ants(dz.Model):
     diffusion: Tensor = dz.param(0.5, low=0.0, high=1.0, learnable=False, about="share that goes to cells around")
     wander: Tensor = dz.param(0.1, low=0.0, high=1.0, learnable=False, about="probability not to follow the scent")
     num_agents: int = 125
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole("ants", "num_agents", self.num_agents, 1)
 
     def fits(self, dt: float) -> None:
         """Refuse every length of a step but 1: a step is what happens in it."""

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.model import number, whole
 from denizen.zoo._contacts import check_whole
 from denizen.zoo._picture import RED, Sketch
 
@@ -35,6 +36,11 @@ class Boids(dz.Model):
     speed: Tensor = dz.param(1.0, low=0.0, about="distance flown in a step")
     num_agents: int = 400
     radius: float = 15.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole("boids", "num_agents", self.num_agents, 1)
+        number("boids", "radius", self.radius, above=0)
 
     def fits(self, dt: float) -> None:
         """Refuse every length of a step but 1: a step is what happens in it."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.model import number, whole
 from denizen.zoo._contacts import check_whole
 from denizen.zoo._picture import BLUE, Sketch
 
@@ -30,6 +31,11 @@ class Circles(dz.Model):
     push: Tensor = dz.param(0.05, low=0.0, about="distance moved by a force of one")
     num_agents: int = 1_000
     radius: float = 2.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole("circles", "num_agents", self.num_agents, 1)
+        number("circles", "radius", self.radius, above=0)
 
     def fits(self, dt: float) -> None:
         """Refuse every length of a step but 1: a step is what happens in it."""

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 from denizen.errors import InputError, nearest
-from denizen.model import whole
 from denizen.population import Population, synthetic
 from denizen.zoo.covid.config import covid
 
@@ -37,4 +36,4 @@ def control(
     model = covid(people, R=[R], symmetrize=True)
     if not bool((model.origin > 0).any()):
         raise InputError(f"control: nobody of {model.num_agents:,} is ill at the start; take a larger population")
-    return EpidemicControl(model=model, weeks=whole("control", "weeks", weeks, 1), **params)
+    return EpidemicControl(model=model, weeks=weeks, **params)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.model import Time, own
+from denizen.errors import InputError
+from denizen.model import Time, own, whole
 from denizen.zoo.covid.model import Covid, People
 
 DAYS = 7
@@ -43,6 +44,14 @@ class EpidemicControl(dz.Env):
     campaign_cost: Tensor = dz.param(0.3, low=0.0, learnable=False, about="of a week's campaign")
     shots: Tensor = dz.param(0.06, low=0.0, high=1.0, learnable=False, about="share protected by a week's campaign")
     weeks: int = 16
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole("control", "weeks", self.weeks, 1)
+        if self.model.interventions:
+            raise InputError(
+                "control: the model within has interventions (ask=), which would not act; build it without"
+            )
 
     @property
     def num_agents(self) -> int:

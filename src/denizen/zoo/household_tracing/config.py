@@ -37,23 +37,17 @@ def household_tracing(
     Raises:
         InputError: for an unknown parameter, other contacts, or a value that does not fit.
     """
-    from .model import LONGEST, HouseholdTracing
+    from .model import HouseholdTracing
 
     caller = "household_tracing"
     unknown = [name for name in params if name not in HouseholdTracing.params]
     if unknown:
         raise InputError(f"{caller}: unknown parameter {unknown[0]!r}; {nearest(unknown[0], HouseholdTracing.params)}")
-    latent_days = whole(caller, "latent_days", latent_days, 1, LONGEST - 1)
-    infectious_days = whole(caller, "infectious_days", infectious_days, 1, LONGEST - latent_days)
-    isolation_days = whole(caller, "isolation_days", isolation_days, 1, LONGEST)
     if isinstance(contacts, EdgeList):
         contacts = Graph.from_edges(contacts)
     if isinstance(contacts, Graph):
         size = whole(caller, "household_size", household_size, 1, 1_000)
         contacts = Layers({"home": households(contacts.num_agents, size), "outside": contacts})
-    if not isinstance(contacts, Layers) or set(contacts.graphs) != {"home", "outside"}:
-        told = f"Layers {', '.join(contacts.graphs)}" if isinstance(contacts, Layers) else type(contacts).__name__
-        raise InputError(f"{caller}: contacts is {told}, expected a graph, or Layers 'home' and 'outside'")
     return HouseholdTracing(
         contacts,
         latent_days=latent_days,

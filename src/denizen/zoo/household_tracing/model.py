@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.errors import InputError
+from denizen.model import whole
 from denizen.zoo._contacts import check_whole
 
 LONGEST = 60  # days of an infection that are told apart
@@ -36,6 +38,17 @@ class HouseholdTracing(dz.Model):
     latent_days: int = 4
     infectious_days: int = 5
     isolation_days: int = 14
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        caller = "household_tracing"
+        whole(caller, "latent_days", self.latent_days, 1, LONGEST - 1)
+        whole(caller, "infectious_days", self.infectious_days, 1, LONGEST - self.latent_days)
+        whole(caller, "isolation_days", self.isolation_days, 1, LONGEST)
+        if not isinstance(self.contacts, dz.space.Layers) or set(self.contacts.graphs) != {"home", "outside"}:
+            kind = type(self.contacts).__name__
+            told = f"Layers {', '.join(self.contacts.graphs)}" if kind == "Layers" else kind
+            raise InputError(f"{caller}: contacts is {told}, expected a graph, or Layers 'home' and 'outside'")
 
     def fits(self, dt: float) -> None:
         """Refuse steps that are no days."""

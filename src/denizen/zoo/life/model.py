@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.errors import InputError
+from denizen.model import whole
 from denizen.zoo._contacts import check_whole
 from denizen.zoo._picture import INK, PAPER, tiles
 
@@ -25,6 +27,16 @@ class Life(dz.Model):
     pattern: Tensor | None = None
     born: tuple[int, ...] = (3,)
     survive: tuple[int, ...] = (2, 3)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("born", "survive"):
+            for near in getattr(self, name):
+                whole("life", name, near, 0, 8)
+        if self.pattern is not None and self.pattern.shape != (self.grid.num_cells,):
+            raise InputError(
+                f"life: pattern has shape {tuple(self.pattern.shape)}, expected ({self.grid.num_cells},), as the grid"
+            )
 
     def fits(self, dt: float) -> None:
         """Refuse every length of a step but 1: a step is what happens in it."""

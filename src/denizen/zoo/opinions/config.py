@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 from denizen.errors import InputError, nearest
-from denizen.model import whole
 
 if TYPE_CHECKING:
     from .model import Opinions
@@ -24,7 +23,7 @@ def opinions(*, num_agents: int = 1000, **params: Any) -> "Opinions":
     unknown = [name for name in params if name not in Opinions.params]
     if unknown:
         raise InputError(f"opinions: unknown parameter {unknown[0]!r}; {nearest(unknown[0], Opinions.params)}")
-    return Opinions(num_agents=whole("opinions", "num_agents", num_agents, 2), **params)
+    return Opinions(num_agents=num_agents, **params)
 
 
 def main_clusters(confidence: float) -> int:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.model import whole
 from denizen.zoo._contacts import check_whole
 from denizen.zoo._picture import INK, PAPER, tiles
 
@@ -22,6 +23,10 @@ class Opinions(dz.Model):
     confidence: Tensor = dz.param(0.2, low=0.0, high=1.0, learnable=False, about="distance up to which one listens")
     move: Tensor = dz.param(0.5, low=0.0, high=0.5, about="part of the distance that each moves")
     num_agents: int = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole("opinions", "num_agents", self.num_agents, 2)
 
     def fits(self, dt: float) -> None:
         """Refuse every length of a step but 1: a step is what happens in it."""

@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from denizen.errors import InputError
-from denizen.model import whole
 from denizen.space import Grid
 
 if TYPE_CHECKING:
@@ -33,9 +31,4 @@ def schelling(
     from .model import Schelling
 
     grid = Grid((rows, columns), torus=torus, radius=radius)
-    num_agents = whole("schelling", "num_agents", num_agents, 2, grid.num_cells)
-    if not 0 <= whole("schelling", "need", need, 0) <= len(grid.offsets):
-        raise InputError(
-            f"schelling: need={need}, expected at most {len(grid.offsets)}, the neighbours within radius={radius}"
-        )
     return Schelling(grid, num_agents=num_agents, need=need)

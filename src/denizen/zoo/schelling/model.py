@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.errors import InputError
+from denizen.model import whole
 from denizen.zoo._contacts import check_whole
 from denizen.zoo._picture import BLUE, PAPER, RED, tiles
 
@@ -24,6 +26,13 @@ class Schelling(dz.Model):
     grid: dz.space.Grid
     num_agents: int = 1_000
     need: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole("schelling", "num_agents", self.num_agents, 2, self.grid.num_cells)
+        near = len(self.grid.offsets)
+        if whole("schelling", "need", self.need, 0) > near:
+            raise InputError(f"schelling: need={self.need}, expected at most {near}, the neighbours within the radius")
 
     def fits(self, dt: float) -> None:
         """Refuse every length of a step but 1: a step is what happens in it."""

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 from denizen.errors import InputError, nearest
-from denizen.model import number, one_of, whole
 from denizen.population import Population
 from denizen.space import EdgeList, Graph, Grid, Layers, Mixing
 from denizen.zoo._contacts import bound
@@ -51,10 +50,10 @@ def sir_vaccination(
         )
     return SIRVaccination(
         bound("sir_vaccination", contacts, network, symmetrize),
-        kind=one_of("sir_vaccination", "kind", kind, ("leaky", "all_or_nothing")),
-        daily_share=number("sir_vaccination", "daily_share", daily_share, 0, 1),
-        first_day=number("sir_vaccination", "first_day", first_day, 0),
-        waning_days=number("sir_vaccination", "waning_days", waning_days, 0),
-        waning_phases=whole("sir_vaccination", "waning_phases", waning_phases, 1, 60),
+        kind=kind,
+        daily_share=daily_share,
+        first_day=first_day,
+        waning_days=waning_days,
+        waning_phases=waning_phases,
         **params,
     )

@@ -5,7 +5,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.disease import Campaign, Vaccine, Waning
-from denizen.model import During, Stage
+from denizen.model import During, Stage, number, one_of, whole
 from denizen.zoo._contacts import check_duration, check_schedules
 
 
@@ -32,6 +32,14 @@ class SIRVaccination(dz.Model):
     first_day: float = 5.0
     waning_days: float = 0.0
     waning_phases: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("sir_vaccination", "kind", self.kind, ("leaky", "all_or_nothing"))
+        number("sir_vaccination", "daily_share", self.daily_share, 0, 1)
+        number("sir_vaccination", "first_day", self.first_day, 0)
+        number("sir_vaccination", "waning_days", self.waning_days, 0)
+        whole("sir_vaccination", "waning_phases", self.waning_phases, 1, 60)
 
     @property
     def vaccine(self) -> Vaccine:

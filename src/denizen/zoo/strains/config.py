@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 from denizen.errors import InputError, nearest
-from denizen.model import number
 from denizen.population import Population
 from denizen.space import EdgeList, Graph, Grid, Layers, Mixing
 from denizen.zoo._contacts import bound
@@ -41,4 +40,4 @@ def strains(
     if unknown:
         raise InputError(f"strains: unknown parameter {unknown[0]!r}; {nearest(unknown[0], Strains.params)}")
     graph = bound("strains", contacts, network, symmetrize)
-    return Strains(graph, arrival_day=number("strains", "arrival_day", arrival_day, 0), **params)
+    return Strains(graph, arrival_day=arrival_day, **params)

@@ -1,10 +1,13 @@
 """Two strains that compete for the same people: nobody has both at once, and each protects from the other in part."""
 
+import math
+
 import torch
 from torch import Tensor
 
 import denizen as dz
 from denizen.disease import CrossImmunity, compete, independent, sums
+from denizen.model import number
 from denizen.zoo._contacts import check_duration, check_schedules
 
 
@@ -33,6 +36,10 @@ class Strains(dz.Model):
     seed_share: Tensor = dz.param([0.01, 0.01], low=0.0, high=0.5, learnable=False, about="ill on arrival, of each")
     arrival_day: float = 100.0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        number("strains", "arrival_day", self.arrival_day, 0)
+
     @property
     def cross_immunity(self) -> CrossImmunity:
         """Full protection from the strain that one had, and some from the other."""
@@ -58,7 +65,7 @@ class Strains(dz.Model):
         hazards = self.infect_rate * pressure * self.cross_immunity.factor(now.immune)
         caught = well[:, None] * compete(rng, "catch", hazards, where=well)
         rng.record("caught", caught)
-        begins = now.time.step == round(self.arrival_day / now.time.dt)
+        begins = now.time.step == math.ceil(self.arrival_day / now.time.dt - 1e-9)  # as `During(days=…)` begins
         arrived = well * rng.bernoulli("arrive", self.seed_share[1] * begins, where=well) * (1 - caught.sum(dim=1))
         arrived = torch.stack([torch.zeros_like(arrived), arrived], dim=1).to(now.ill.dtype)
         leave = (now.ill * (now.time.dt / self.infectious_days)).sum(dim=1)

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from denizen.model import whole
 from denizen.space import Grid
 
 if TYPE_CHECKING:
@@ -48,8 +47,8 @@ def sugarscape(
     return Sugarscape(
         grid,
         landscape(grid),
-        num_agents=whole("sugarscape", "num_agents", num_agents, 1, grid.num_cells),
-        vision=whole("sugarscape", "vision", vision, 1, (min(grid.shape) - 1) // 2),
-        metabolism=whole("sugarscape", "metabolism", metabolism, 1),
-        growth=whole("sugarscape", "growth", growth, 0),
+        num_agents=num_agents,
+        vision=vision,
+        metabolism=metabolism,
+        growth=growth,
     )

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.model import whole
 from denizen.zoo._contacts import check_whole
 from denizen.zoo._picture import RED, tiles
 
@@ -38,6 +39,14 @@ class Sugarscape(dz.Model):
     metabolism: int = 4
     growth: int = 4
     looks: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole("sugarscape", "num_agents", self.num_agents, 1, self.grid.num_cells)
+        whole("sugarscape", "vision", self.vision, 1, (min(self.grid.shape) - 1) // 2)
+        whole("sugarscape", "metabolism", self.metabolism, 1)
+        whole("sugarscape", "growth", self.growth, 0)
+        whole("sugarscape", "looks", self.looks, 1)
 
     def fits(self, dt: float) -> None:
         """Refuse every length of a step but 1: a step is what happens in it."""

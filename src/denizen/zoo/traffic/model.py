@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.model import whole
 from denizen.zoo._contacts import check_whole
 from denizen.zoo._picture import GREEN, PAPER, RED, tiles
 
@@ -25,6 +26,10 @@ class Traffic(dz.Model):
     density: Tensor = dz.param(0.15, low=0.0, high=1.0, learnable=False, about="cars on a cell of the road")
     dawdle: Tensor = dz.param(0.3, low=0.0, high=1.0, learnable=False, about="probability to drive a cell less")
     max_speed: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole("traffic", "max_speed", self.max_speed, 1, min(127, self.grid.shape[1] - 1))
 
     def fits(self, dt: float) -> None:
         """Refuse every length of a step but 1: a step is what happens in it."""

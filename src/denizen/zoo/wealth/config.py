@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from denizen.model import whole
-
 if TYPE_CHECKING:
     from .model import Wealth
 
@@ -20,5 +18,4 @@ def wealth(*, num_agents: int = 1_000, mean_wealth: int = 10) -> "Wealth":
     """
     from .model import Wealth
 
-    num_agents = whole("wealth", "num_agents", num_agents, 2)
-    return Wealth(num_agents=num_agents, mean_wealth=whole("wealth", "mean_wealth", mean_wealth, 1, 10_000))
+    return Wealth(num_agents=num_agents, mean_wealth=mean_wealth)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.model import whole
 from denizen.space import partners
 from denizen.zoo._contacts import check_whole
 
@@ -25,6 +26,11 @@ class Wealth(dz.Model):
 
     num_agents: int = 1_000
     mean_wealth: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole("wealth", "num_agents", self.num_agents, 2)
+        whole("wealth", "mean_wealth", self.mean_wealth, 1, 10_000)
 
     def fits(self, dt: float) -> None:
         """Refuse every length of a step but 1: a step is what happens in it."""

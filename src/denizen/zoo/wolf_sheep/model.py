@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.model import alive, births, deaths, in_order
+from denizen.model import alive, births, deaths, in_order, whole
 from denizen.space import Grid, pairing
 from denizen.zoo._contacts import check_whole
 
@@ -39,6 +39,14 @@ class WolfSheep(dz.Model):
     wolf_room: int = 625
     regrow_steps: int = 20
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole("WolfSheep", "num_sheep", self.num_sheep, 0)
+        whole("WolfSheep", "num_wolves", self.num_wolves, 0)
+        whole("WolfSheep", "sheep_room", self.sheep_room, max(self.num_sheep, 1))
+        whole("WolfSheep", "wolf_room", self.wolf_room, max(self.num_wolves, 1))
+        whole("WolfSheep", "regrow_steps", self.regrow_steps, 1, 30_000)
+
     def fits(self, dt: float) -> None:
         """Refuse every length of a step but 1: a step is what happens in it."""
         check_whole("wolf_sheep", dt, "animals go a cell and eat once in each step")
@@ -47,8 +55,8 @@ class WolfSheep(dz.Model):
 
     @property
     def num_agents(self) -> int:
-        """Places for animals."""
-        return self.sheep_room + self.wolf_room
+        """Animals at the start."""
+        return self.num_sheep + self.num_wolves
 
     def init(self, rng: dz.rng.Rng) -> Meadow:
         """Animals anywhere with up to twice what a meal gives; half of the grass is grown."""
