@@ -1,9 +1,9 @@
 """What a log of events costs a captured SEIR step: none, who caught it when, and by whom; runs on CUDA.
 
-    python benchmarks/events_gpu.py [--agents 1000000 8400000] [--steps 160] [--out RESULT.json]
+    python benchmarks/events_gpu.py [--parts check time] [--agents 1000000 8400000] [--steps 160] [--out RESULT.json]
 
-First it checks: rows of a captured run on the card equal those of an eager run on the CPU, for one graph and for two
-layers, for one world and for three. Then it times whole epidemics, from the start to the end of the curve, by replays
+First it checks: rows of a captured run on the card equal those of an eager run on the CPU, for one graph and three
+worlds, and for two layers. Then it times whole epidemics, from the start to the end of the curve, by replays
 of captured graphs; runs without a log and with one take turns, and the ratio is of the best of each. The rows' way to
 the host is timed apart: it comes once for a chunk of steps. Goal: less than 10 % with infectors.
 """
@@ -13,6 +13,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
@@ -32,20 +33,19 @@ def check() -> None:
     """Rows of the card are those of the CPU."""
     graphs = [dz.space.generators.erdos_renyi(20_000, 8.0, seed=seed) for seed in (1, 2)]
     layers = dz.space.Layers({"home": graphs[0], "work": graphs[1]}, {"work": 0.5})
-    for contacts in (graphs[0], layers):
-        for worlds in (1, 3):
-            made = {
-                device: dz.simulate(
-                    seir(contacts), 80, replicates=worlds, seed=3, device=device, compile=compile, log=LOGS["by whom"]
-                )
-                for device, compile in (("cpu", False), ("cuda", True))
-            }
-            assert made["cuda"].stats()["path"] == "captured", made["cuda"].stats()["path"]
-            here, there = (made[device].events("caught") for device in ("cpu", "cuda"))
-            assert len(here) > 10_000
-            for column in here:
-                assert np.array_equal(here[column], there[column]), (type(contacts).__name__, worlds, column)
-            print(f"{type(contacts).__name__}, {worlds} worlds: {len(here):,} rows, the same on both")
+    for contacts, worlds in ((graphs[0], 3), (layers, 1)):
+        made = {
+            device: dz.simulate(
+                seir(contacts), 80, replicates=worlds, seed=3, device=device, compile=compile, log=LOGS["by whom"]
+            )
+            for device, compile in (("cpu", False), ("cuda", True))
+        }
+        assert made["cuda"].stats()["path"] == "captured", made["cuda"].stats()["path"]
+        here, there = (made[device].events("caught") for device in ("cpu", "cuda"))
+        assert len(here) > 10_000
+        for column in here:
+            assert np.array_equal(here[column], there[column]), (type(contacts).__name__, worlds, column)
+        print(f"{type(contacts).__name__}, {worlds} worlds: {len(here):,} rows, the same on both", flush=True)
 
 
 def epidemic(run: Run, steps: int) -> float:
@@ -63,7 +63,7 @@ def epidemic(run: Run, steps: int) -> float:
     return time.perf_counter() - began
 
 
-def measured(agents: int, steps: int, rounds: int) -> dict[str, float]:
+def measured(agents: int, steps: int, rounds: int) -> dict[str, Any]:
     """Milliseconds a step by log, and what the rows' way to the host takes."""
     model = seir(_cuda.random_graph(agents, 10))
     runs = {}
@@ -79,28 +79,39 @@ def measured(agents: int, steps: int, rounds: int) -> dict[str, float]:
     assert log is not None
     began = time.perf_counter()
     rows = log.take()["caught"]
-    found = {"agents": agents, **best, "rows": len(rows["id"]), "to_host_ms": (time.perf_counter() - began) * 1e3}
+    found: dict[str, Any] = {
+        "agents": agents,
+        **best,
+        "rows": len(rows["id"]),
+        "to_host_ms": (time.perf_counter() - began) * 1e3,
+    }
     for name in list(LOGS)[1:]:
         found[f"{name} %"] = (best[name] / best["none"] - 1) * 100
+    found["kernels"] = _cuda.kernels(runs["by whom"])[2]
     return found
 
 
 def main() -> None:
     """Check, time, print."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("--parts", nargs="+", choices=("check", "time"), default=["check", "time"])
     parser.add_argument("--agents", type=int, nargs="+", default=[1_000_000, 8_400_000])
     parser.add_argument("--steps", type=int, default=160)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    check()
-    results = [measured(agents, options.steps, options.rounds) for agents in options.agents]
-    for found in results:
+    if "check" in options.parts:
+        check()
+    results = []
+    for agents in options.agents if "time" in options.parts else ():
+        found = measured(agents, options.steps, options.rounds)
+        results.append(found)
         told = ", ".join(f"{name} {found[name]:.4f}" for name in LOGS)
         costs = ", ".join(f"{name} +{found[f'{name} %']:.1f} %" for name in list(LOGS)[1:])
         good = "goal" if found["by whom %"] < GOAL else "above the goal"
         rows = f"{found['rows']:,} rows in {found['to_host_ms']:.0f} ms to the host"
-        print(f"{found['agents']:>10,} agents, ms a step: {told}; {costs} ({good}); {rows}")
+        print(f"{agents:>10,} agents, ms a step: {told}; {costs} ({good}); {rows}", flush=True)
+        print("\n".join(f"             {line}" for line in found["kernels"]), flush=True)
     if options.out:
         card = torch.cuda.get_device_name()
         options.out.write_text(json.dumps({"card": card, "torch": torch.__version__, "results": results}, indent=1))

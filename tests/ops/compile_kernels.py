@@ -32,7 +32,18 @@ from denizen.nn.kernels import (
     _rows,
     _two_layers,
 )
-from denizen.ops import _appending, _attribution, _codes, _couples, _draws, _moves, _neighbours, _pairs, _tables
+from denizen.ops import (
+    _appending,
+    _attribution,
+    _codes,
+    _couples,
+    _draws,
+    _forming,
+    _moves,
+    _neighbours,
+    _pairs,
+    _tables,
+)
 from denizen.space import Graph
 from denizen.space.generators import erdos_renyi
 
@@ -64,7 +75,8 @@ def pretend() -> None:
 
     JITFunction.run = compile_only
     others = (_adam, _conv_encoder, _mlp, _rows, _two_layers)
-    for module in (_appending, _attribution, _codes, _couples, _draws, _moves, _neighbours, _pairs, _tables, *others):
+    own = (_appending, _attribution, _codes, _couples, _draws, _forming, _moves, _neighbours, _pairs, _tables)
+    for module in (*own, *others):
         module.variant = lambda device: "triton"
 
 
@@ -141,11 +153,11 @@ def events() -> None:
                     ops.attribute(*given, streams[: len(weights)])
                     race = ops.Race(*given, streams, 0, 1)
                     rows = [torch.zeros(2, 50, dtype=kind) for kind in (*[torch.int64] * 3, torch.int8)]
-                    ops.append_events(key[0], rows, mask, ids, step, [None, None], 0, race)
+                    ops.append_events(key[0], rows, ids, step, 0, [ops.Happened(mask, [None, None], race)] * 2)
         for columns in ([], [real, mask.int(), flag, mask, mask, mask]):
             kinds = (torch.int64, torch.int64, *(column.dtype for column in columns))
             rows = [torch.zeros(2, 50, dtype=kind) for kind in kinds]
-            ops.append_events(key[0], rows, mask, ids, step, columns, 1 if columns else -1)
+            ops.append_events(key[0], rows, ids, step, 1 if columns else -1, [ops.Happened(mask, columns)])
 
 
 def tables() -> None:
@@ -163,6 +175,8 @@ def couples() -> None:
     for ids in (word.new_empty(0), word[:1], word):
         for sides in (False, True):
             ops.couples(pool, word, ids, 2, sides)
+            slots, step = torch.zeros(2, 3000, 3, dtype=torch.int32), torch.tensor(3)
+            ops.form_ties(slots, slots, pool, pool.float(), ids, word[:, :2], step, step, 2**31 + 1, 2, sides)
 
 
 def moves() -> None:

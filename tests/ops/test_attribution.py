@@ -136,8 +136,11 @@ def test_appended_rows(tools: Any, worlds: int, capacity: int) -> None:
             dtypes = (torch.int64, torch.int64, torch.float32, torch.int64, torch.bool)
             rows = [torch.zeros(worlds, capacity, dtype=dtype) for dtype in dtypes]
             for step, mask in enumerate(masks):
-                arguments = (count, rows, mask, ids, torch.tensor(step + 7), [real, by, flag], 1)
-                _appending._append_all(*arguments) if reference else ops.append_events(*arguments)
+                columns, now = [real, by, flag], torch.tensor(step + 7)
+                if reference:
+                    _appending._append_all(count, rows, mask, ids, now, columns, 1)
+                else:
+                    ops.append_events(count, rows, ids, now, 1, [ops.Happened(mask, columns)])
             made.append((count, rows))
         (count, rows), (other, expected) = made
         assert torch.equal(count, other)
@@ -154,27 +157,31 @@ def test_appended_rows(tools: Any, worlds: int, capacity: int) -> None:
 @pytest.mark.parametrize("graphs", [1, 2])
 @pytest.mark.parametrize("worlds", [1, 3])
 def test_races_of_rows(tools: Any, worlds: int, graphs: int) -> None:
-    """Found out for the rows alone, causes are those of everybody; by one launch where there is one graph."""
+    """Found out for the rows alone, of several steps at once where there are no other columns, causes are the same."""
     num = 50
     both = [tools.random_graph(num, 300, weighted=True), tools.random_graph(num, 300, seed=1)][:graphs]
     key = torch.stack([torch.full((worlds,), 7), torch.arange(worlds)], dim=1)
-    mask, values = (torch.rand(worlds, num) < 0.3).to(torch.int8), torch.rand(worlds, num)
-    factor, price = torch.rand(1, graphs), torch.rand(worlds, num)
-    sent, to = [values, (values > 0.5).to(torch.int8)][:graphs], [mask * (price > 0.3), mask][:graphs]
     streams = [STREAM, STREAM + 1][:graphs]
-    for ids in (tools.empty, (torch.randperm(worlds * num) * 2**33 + 5).view(worlds, num)):
-        source, layer = pick(sent, to, both, ids, key, tools.step, factor)
-        weights = [one.weight if one.weight is not None else torch.empty(0) for one in both]
-        arrays = (weights, [one.in_ptr for one in both], [one.in_idx for one in both])
-        more = [price][: graphs - 1]
-        race = ops.Race(sent, to, factor, *arrays, ids, key, tools.step, streams, len(more), len(more) + 1)
-        for capacity in (num, 4):
+    weights = [one.weight if one.weight is not None else torch.empty(0) for one in both]
+    arrays = (weights, [one.in_ptr for one in both], [one.in_idx for one in both])
+    for ids, more in ((tools.empty, 0), ((torch.randperm(worlds * num) * 2**33 + 5).view(worlds, num), 1)):
+        steps, known = [], []
+        for turn in range(1 if more else 3):
+            mask, values = (torch.rand(worlds, num) < 0.3).to(torch.int8), torch.rand(worlds, num)
+            factor, price, now = torch.rand(1, graphs), torch.rand(worlds, num), tools.step + turn
+            sent, to = [values, (values > 0.5).to(torch.int8)][:graphs], [mask * (price > 0.3), mask][:graphs]
+            found = pick(sent, to, both, ids, key, now, factor)
+            race = ops.Race(sent, to, factor, *arrays, ids, key, now, streams, more, more + 1)
+            steps.append(ops.Happened(mask, [price, None, None] if more else [None, None], race))
+            known.append(ops.Happened(mask, [price, *found] if more else list(found)))
+        for capacity in (3 * num, 4):
             made = []
-            for columns, given in (([*more, source, layer], None), ([*more, None, None], race)):
+            for given in ([[one] for one in known], [steps]):
                 count = torch.zeros(worlds, dtype=torch.int64)
-                kinds = (torch.int64, torch.int64, *(one.dtype for one in more), torch.int64, torch.int8)
+                kinds = (torch.int64, torch.int64, *[torch.float32] * more, torch.int64, torch.int8)
                 rows = [torch.zeros(worlds, capacity, dtype=kind) for kind in kinds]
-                ops.append_events(count, rows, mask, ids, tools.step, columns, len(more), given)
+                for turn, part in enumerate(given):
+                    ops.append_events(count, rows, ids, tools.step + turn, more, part)
                 lines = [sorted(zip(*(r[w].tolist() for r in rows), strict=True)) for w in range(worlds)]
                 made.append((count.tolist(), lines))
             assert made[0][0] == made[1][0]

@@ -6,6 +6,8 @@ What networks and their training need is in `denizen.nn.kernels`; `docs/guides/a
 """
 
 from denizen.ops._appending import MOST_COLUMNS as MOST_COLUMNS
+from denizen.ops._appending import TOGETHER as TOGETHER
+from denizen.ops._appending import Happened as Happened
 from denizen.ops._appending import Race as Race
 from denizen.ops._appending import append_events as append_events
 from denizen.ops._attribution import attribute as attribute

@@ -13,6 +13,7 @@ from denizen.ops._attribution import attribute
 from denizen.ops._library import variant
 
 MOST_COLUMNS = 6
+TOGETHER = 4  # steps whose rows are written at once
 
 
 class Race(NamedTuple):
@@ -38,42 +39,54 @@ class Race(NamedTuple):
     layer: int
 
 
+class Happened(NamedTuple):
+    """An event in one step.
+
+    Attributes:
+        mask: int8 `[W, N]`.
+        columns: `[W, N]` each, up to `MOST_COLUMNS`; None for those that the race gives.
+        race: gives two of the columns.
+    """
+
+    mask: Tensor
+    columns: Sequence[Tensor | None]
+    race: Race | None = None
+
+    @property
+    def alone(self) -> bool:
+        """Whether its rows are written without those of other steps: it has columns of its own."""
+        return any(column is not None for column in self.columns)
+
+
 def append_events(
-    count: Tensor,
-    rows: Sequence[Tensor],
-    mask: Tensor,
-    ids: Tensor,
-    step: Tensor,
-    columns: Sequence[Tensor | None],
-    by: int,
-    race: Race | None = None,
+    count: Tensor, rows: Sequence[Tensor], ids: Tensor, step: Tensor, by: int, steps: Sequence[Happened]
 ) -> None:
     """Append a row for each agent of a mask. Where there is no room left, only the count goes on.
 
-    On the CPU the rows of a step follow the places of agents; on a GPU they have no order.
+    On the CPU the rows of a step follow the places of agents; on a GPU the rows of a call have no order.
 
     Args:
         count: int64 `[W]`: rows so far, and those that found no room.
         rows: `[W, C]` each: int64 identities, int64 steps, and the columns.
-        mask: int8 `[W, N]`.
         ids: int64 `[W or 1, N]`, or empty for 0 … N - 1.
-        step: int64 `[]`.
-        columns: `[W, N]` each, up to `MOST_COLUMNS`; None for those that the race gives.
+        step: int64 `[]`: number of the first step.
         by: number of the column that holds places of agents, -1 for nobody, which become identities; -1 for none.
-        race: gives two of the columns.
+        steps: what happened in one step after the other, up to `TOGETHER`; those that are `alone` come alone.
     """
-    if not mask.numel():
+    if not steps[0].mask.numel():
         return
-    if variant(mask.device) == "triton":
+    if variant(count.device) == "triton":
         from denizen.ops import _cuda_appending
 
-        _cuda_appending.append_events(count, rows, mask, ids, step, columns, by, race)
+        _cuda_appending.append_events(count, rows, ids, step, by, steps)
         return
-    if race is not None:
-        found = dict(zip((race.by, race.layer), attribute(*race[:-2]), strict=True))
-        columns = [found.get(number, column) for number, column in enumerate(columns)]
-    there = [column for column in columns if column is not None]
-    (_append_found if mask.device.type == "cpu" else _append_all)(count, rows, mask, ids, step, there, by)
+    for turn, (mask, columns, race) in enumerate(steps):
+        if race is not None:
+            found = dict(zip((race.by, race.layer), attribute(*race[:-2]), strict=True))
+            columns = [found.get(number, column) for number, column in enumerate(columns)]
+        there = [column for column in columns if column is not None]
+        append = _append_found if mask.device.type == "cpu" else _append_all
+        append(count, rows, mask, ids, step + turn, there, by)
 
 
 def _append_found(

@@ -161,6 +161,8 @@ class Chunks:
                 watch.see(k + 1, RunState(leaves, self._steps[k + 1, 0], switches, static.bad))
         if watch is not None:
             watch.finish()
+        if self._log is not None:
+            self._log.write()
         for ring, column in zip(self._rings, zip(*rows, strict=True), strict=True):
             torch.stack(column, out=ring[:count])
         *records, bad = self._epilogue(*self._late())
@@ -221,7 +223,11 @@ class Chunks:
         for event in program.events:
             logged += [tensor(event.mask), *(None if one is None else tensor(one) for one in event.columns.values())]
             races.append(race_of(event, tensor))
-        log.append(logged, program.traced.columns, now[program.traced.step], races)
+        passing = {total.data_ptr() for totals in self._totals for total in totals}  # written to by the next steps
+        given = [one for one in logged if one is not None]
+        given += [one for race in races if race is not None for one in (*race.values, *race.where, race.factor)]
+        wait = not any(one.untyped_storage().data_ptr() in passing for one in given)
+        log.append(logged, program.traced.columns, now[program.traced.step], races, wait=wait)
 
     def _sum(self, k: int, now: dict[Hashable, Tensor], given: list[Tensor]) -> None:
         place = 0
@@ -264,6 +270,8 @@ class Chunks:
         """A place for what each step keeps, of the shapes that a step on copies shows."""
         arguments = [argument.clone() for argument in self._arguments]
         *_, kept = self._step(0, self._static.leaves, self._static.switches, arguments)
+        if self._log is not None:
+            self._log.begin()
         return [one.new_zeros(self.longest, *one.shape) for one in kept]
 
     def _late(self) -> list[Tensor]:

@@ -93,10 +93,14 @@ class Recorder:
         self._columns: tuple[tuple[str, ...], ...] | None = None
         self._own: list[list[str]] = []  # columns of each event but for its identities
         self._rows: list[list[Tensor]] = []
+        # Of each event what happened in the last steps, for which rows are not written yet, and the first of those.
+        self._waiting: list[list[ops.Happened]] = [[] for _ in names]
+        self._first: list[tuple[Tensor, Tensor, int]] = [(self._counts, self._counts, -1)] * len(names)
 
     def begin(self) -> None:
         """A chunk begins: what is there is forgotten."""
         self._counts.zero_()
+        self._waiting = [[] for _ in self.names]
 
     def append(
         self,
@@ -104,6 +108,8 @@ class Recorder:
         columns: tuple[tuple[str, ...], ...],
         step: Tensor,
         races: Sequence[ops.Race | None] | None = None,
+        *,
+        wait: bool = False,
     ) -> None:
         """The events of a step; reads no value on the host.
 
@@ -113,6 +119,8 @@ class Recorder:
                 that are not 0 … N - 1.
             step: int64 `[]`, number of the step, from 0.
             races: for each event what gives those of its columns that are None.
+            wait: rows may be written with those of the steps that follow, at `write` at the latest, until when nothing
+                writes to the tensors.
         """
         if self._columns is None:
             self._make(logged, columns)
@@ -120,14 +128,28 @@ class Recorder:
             raise ModelError(f"log: the columns changed from {self._columns} to {columns}; each step records the same")
         tensors = iter(logged)
         races = races or [None] * len(columns)
-        for count, rows, names, race in zip(self._counts, self._rows, columns, races, strict=True):
+        for event, (names, race) in enumerate(zip(columns, races, strict=True)):
             mask = next(tensors)
             values = {name: next(tensors) for name in names}
             ids = values.pop("id", None)
             by = list(values).index("by") if "by" in values else -1
             assert mask is not None, "only columns come by races"
-            who = step.new_empty(0) if ids is None else ids
-            ops.append_events(count, rows, mask, who, step, list(values.values()), by, race)
+            happened = ops.Happened(mask, list(values.values()), race)
+            if not self._waiting[event]:
+                self._first[event] = (step.new_empty(0) if ids is None else ids, step, by)
+            self._waiting[event].append(happened)
+            if not wait or ids is not None or happened.alone or len(self._waiting[event]) == ops.TOGETHER:
+                self._write(event)
+
+    def write(self) -> None:
+        """Write the rows that wait."""
+        for event, waiting in enumerate(self._waiting):
+            if waiting:
+                self._write(event)
+
+    def _write(self, event: int) -> None:
+        ops.append_events(self._counts[event], self._rows[event], *self._first[event], self._waiting[event])
+        self._waiting[event] = []
 
     def _make(self, logged: Sequence[Any], columns: tuple[tuple[str, ...], ...]) -> None:
         """The buffers, by what the first step hands over."""
