@@ -206,10 +206,14 @@ def _policy(entry: WorldEntry, env: Any, given: Mapping[str, str], seed: int) ->
 
     options = {**entry.policy_options, **given}
     takes = {
-        "mlp": ("hidden", "activation", "shared", "head", "memory_size", "normalise"),
-        "conv": ("channels", "hidden", "critic_hidden", "head", "normalise"),
+        "mlp": ("hidden", "activation", "shared", "head", "memory_size", "memory", "normalise"),
+        "conv": ("channels", "hidden", "critic_hidden", "head", "memory_size", "memory", "normalise"),
     }
-    named = {"activation": {"tanh": nn.Tanh, "relu": nn.ReLU}, "head": {"popart": rl.PopArt, "plain": rl.ValueHead}}
+    named: dict[str, dict[str, Any]] = {
+        "activation": {"tanh": nn.Tanh, "relu": nn.ReLU},
+        "head": {"popart": rl.PopArt, "plain": rl.ValueHead},
+        "memory": {"gru": rl.GRU, "lstm": rl.LSTM, "attention": rl.Attention},
+    }
     read: dict[str, Any] = {}
     for name, value in options.items():
         if name not in takes[entry.policy]:
@@ -228,4 +232,7 @@ def _policy(entry: WorldEntry, env: Any, given: Mapping[str, str], seed: int) ->
         else:
             arguments = inspect.signature(getattr(rl, entry.policy)).parameters
             read[name] = option(value, f"--policy {name}={value}", arguments[name])
+    if "memory" in read:
+        size = {"size": read.pop("memory_size")} if "memory_size" in read else {}
+        read["memory"] = read["memory"](**size)
     return getattr(rl, entry.policy)(env, seed=seed, **read)

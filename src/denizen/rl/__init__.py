@@ -29,6 +29,9 @@ from denizen.rl._gymnasium import FromGymnasium as FromGymnasium
 from denizen.rl._gymnasium import to_gymnasium as to_gymnasium
 from denizen.rl._imitate import Imitation as Imitation
 from denizen.rl._imitate import imitate as imitate
+from denizen.rl._memory import GRU as GRU
+from denizen.rl._memory import LSTM as LSTM
+from denizen.rl._memory import Attention as Attention
 from denizen.rl._normaliser import Normaliser as Normaliser
 from denizen.rl._pettingzoo import to_pettingzoo as to_pettingzoo
 from denizen.rl._policy import ActorCritic as ActorCritic

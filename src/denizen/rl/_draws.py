@@ -79,6 +79,11 @@ class Minibatches:
         return [part.flatten() for part in where.chunk(self._minibatches, dim=1)]
 
 
+def cut(field: Tensor, segments: int) -> Tensor:
+    """`[steps, rows, …]` as segments side by side: `[steps / segments, segments * rows, …]`, rows innermost."""
+    return field if segments == 1 else field.unflatten(0, (segments, -1)).transpose(0, 1).flatten(1, 2)
+
+
 def picked(part: dict[str, Tensor]) -> dict[str, Tensor]:
     """What a minibatch is made of, one row for each step: `[rows, …]`; `memory` is that before the first step."""
     fields = {name: field for name, field in part.items() if name not in ("rows", "memory")}

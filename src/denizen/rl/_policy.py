@@ -16,6 +16,7 @@ from denizen.nn import kernels
 from denizen.rl._conv_encoder import ConvEncoder, as_it_is, spreads
 from denizen.rl._distributions import Distribution, Gaussian
 from denizen.rl._heads import check_distribution, distribution_of, draws_of, in_world, numbers_of, stds_of
+from denizen.rl._memory import Memory, memory_of
 from denizen.rl._normaliser import Normaliser
 from denizen.rl._value import ValueHead, check_head
 from denizen.rl._worlds import Worlds, check_env, named, prove
@@ -93,11 +94,11 @@ class ActorCritic(nn.Module):
     """An actor and a critic.
 
     The body turns inputs into features; the actor is one linear layer on them. The critic sees the same features, or
-    those of a body of its own, and what is privileged beside them. With a memory a GRU cell comes after the body.
+    those of a body of its own, and what is privileged beside them. A memory, if any, comes after the body.
 
     Attributes:
         head: the value head.
-        memory_size: width of the memory; 0 without one.
+        memory_size: numbers that the memory of a row is; 0 without one.
         draws: uniform numbers that a draw of one action takes.
         distribution: over the numbers of a box of actions.
     """
@@ -111,6 +112,7 @@ class ActorCritic(nn.Module):
         critic: nn.Module | None = None,
         head: Callable[[int], ValueHead] = ValueHead,
         memory_size: int = 0,
+        memory: Memory | None = None,
         normaliser: Normaliser | None = None,
         distribution: type[Any] = Gaussian,
     ) -> None:
@@ -121,6 +123,7 @@ class ActorCritic(nn.Module):
         critic: from features and what is privileged, side by side, to the features of the value head; None: as is.
         head: makes the value head from the width of its features.
         memory_size: width of a GRU cell between the body and the heads; 0: none. The critic then shares the body.
+        memory: another memory in its place: `LSTM`, `Attention`, or an object whose `make` gives such a module.
         normaliser: of the inputs that bodies take; None: they take them as they are. What is privileged then has one
             like it.
         distribution: over the numbers of a box of actions: `Gaussian`, `SquashedGaussian` or `Beta`.
@@ -132,16 +135,16 @@ class ActorCritic(nn.Module):
         check_env(env, "ActorCritic")
         check_drawn(env)
         check_makes("head", head, "dz.rl.PopArt", "width")
-        self.env, self.memory_size = env, memory_size
+        self.env, memory = env, memory_of(memory, memory_size)
         self._acts, self._sees = env.action_space, env.observation_space  # asked for once: in a step they are traced
         self.body, self.critic_body = body, critic_body
         self.normaliser = self._checked(normaliser)
         self.privileged_normaliser: Normaliser | None = None
-        if critic_body is not None and memory_size:
+        if critic_body is not None and memory is not None:
             raise InputError("ActorCritic: memory_size goes with a shared body; leave critic_body out")
         width = self._width(body, "body")
-        self.cell = nn.GRUCell(width, memory_size) if memory_size else None
-        shown = memory_size or width
+        self.cell = None if memory is None else memory.make(width)
+        self.memory_size, shown = (0, width) if self.cell is None else (self.cell.size, self.cell.width)
         space = self._acts
         check_distribution(distribution, space, "ActorCritic")
         self.distribution, self.draws = distribution, draws_of(space, distribution)
@@ -265,7 +268,9 @@ class ActorCritic(nn.Module):
             return Judged(self._actions(both[1], action_mask), both[0], memory)
         shown = self.body(given)
         if self.cell is not None:
-            shown, memory = self._remember(shown, memory, first)
+            rows = memory.shape[0]
+            begins = None if first is None else first.reshape(-1, rows)
+            shown, memory = self.cell.over(shown.reshape(-1, rows, shown.shape[-1]), memory, begins)
         return Judged(self._actions(self.actor(shown), action_mask), shown, memory)
 
     def judge(self, seen: Tensor, observation: Tensor, privileged: Tensor | None) -> Tensor:
@@ -380,18 +385,6 @@ class ActorCritic(nn.Module):
             few, many = (seen.new_empty(rows, seen.shape[1]) for rows in (acting, learning))
             shaped = [torch.empty(weight.shape, device="meta") for weight in weights]
             kernels.precompile_mlp(few, many, shaped, activation)
-
-    def _remember(self, shown: Tensor, memory: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The cell over steps in a row; memory is cleared before a step where a life begins."""
-        assert self.cell is not None
-        rows, outputs = memory.shape[0], list[Tensor]()
-        begins = None if first is None else first.reshape(-1, rows)
-        for t, features in enumerate(shown.reshape(-1, rows, shown.shape[-1])):
-            if begins is not None:
-                memory = torch.where(begins[t][:, None], 0.0, memory)
-            memory = self.cell(features, memory.to(features.dtype)).to(torch.float32)
-            outputs.append(memory)
-        return torch.cat(outputs), memory
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from denizen.errors import InputError
 from denizen.model import Env
 from denizen.rl import _processes as processes
 from denizen.rl._curriculum import Curriculum, first_values
-from denizen.rl._draws import Minibatches, picked
+from denizen.rl._draws import Minibatches, cut, picked
 from denizen.rl._gae import advantages, flat, normalised, summed
 from denizen.rl._metrics import joined
 from denizen.rl._normaliser import RewardScale
@@ -71,7 +71,9 @@ class PPO:
         num_envs: worlds.
         num_steps: steps of a rollout.
         update_epochs: passes over a rollout.
-        num_minibatches: parts of it; `num_envs * num_steps` must divide. With a memory, parts are whole worlds.
+        num_minibatches: parts of it; `num_envs * num_steps` must divide. With a memory, parts are whole segments.
+        segment_length: of policies with a memory: steps that are learnt together, from the memory that the rollout had
+            before the first of them; None: all `num_steps`, so that parts are whole worlds.
         gamma: discount.
         gae_lambda: of the advantages.
         learning_rate: of Adam; a number, a `Linear` over the run, or an `AdaptiveKL`.
@@ -99,6 +101,7 @@ class PPO:
     num_steps: int = 128
     update_epochs: int = 4
     num_minibatches: int = 4
+    segment_length: int | None = dataclasses.field(default=None, metadata={"unless": None})
     gamma: float = 0.99
     gae_lambda: float = 0.95
     learning_rate: LearningRate = _ANNEALED
@@ -121,6 +124,11 @@ class PPO:
 
     def __post_init__(self) -> None:
         wholes(self, "num_envs", "num_steps", "update_epochs", "num_minibatches", "shuffle_groups")
+        wholes(self, "segment_length", none=True)
+        if self.segment_length is not None and self.num_steps % self.segment_length:
+            length = self.segment_length
+            near = ways(segment_length=(length, lambda other: self.num_steps % other == 0))
+            raise InputError(f"PPO: num_steps={self.num_steps} do not divide into segment_length={length}; take {near}")
         if self.max_resets is not None:
             hint = ", or None: with none, no life would begin anew and nothing more be learnt"
             object.__setattr__(self, "max_resets", whole("PPO", "max_resets", self.max_resets, 1, hint=hint))
@@ -191,7 +199,12 @@ class PPO:
         if envs % groups:
             near = ways(num_envs=(envs, lambda other: other % groups == 0))
             raise InputError(f"PPO: num_envs={envs}: {envs} worlds do not divide into {groups} groups; take {near}")
-        each = (env.num_actors or 1) * (1 if policy.memory_size else self.num_steps)  # with a memory, a whole world
+        if self.segment_length is not None and not policy.memory_size:
+            raise InputError(
+                f"PPO: segment_length={self.segment_length}, but the policy has no memory; make one with it, such as "
+                f"dz.rl.mlp(env, memory=dz.rl.LSTM(64)), or leave it out"
+            )
+        each = (env.num_actors or 1) * (self._segments if policy.memory_size else self.num_steps)
         if envs // groups * each % minibatches:
             near = ways(
                 num_minibatches=(minibatches, lambda other: envs // groups * each % other == 0),
@@ -199,11 +212,16 @@ class PPO:
             )
             raise InputError(
                 f"PPO: num_envs={envs} worlds in {groups} groups do not divide into num_minibatches={minibatches}"
-                + ("; a policy with a memory learns from whole worlds" if policy.memory_size else "")
+                + ("; a policy with a memory learns from whole worlds, or segment_length" if policy.memory_size else "")
                 + f"; take {near}"
             )
         share = self.num_envs // parts
         return range(processes.rank() * share, (processes.rank() + 1) * share)
+
+    @property
+    def _segments(self) -> int:
+        """Of a world's rollout, where the policy has a memory."""
+        return self.num_steps // (self.segment_length or self.num_steps)
 
     @property
     def groups(self) -> int:
@@ -305,7 +323,7 @@ class PPO:
         return sums / counted.sum().clamp(min=1)
 
     def _parts(self, training: "PPOTraining", learned: dict[str, Tensor], epoch: int) -> list[dict[str, Tensor]]:
-        """Minibatches in random order: rows of single steps, or whole worlds where the policy has a memory.
+        """Minibatches in random order: rows of single steps, or segments of worlds where the policy has a memory.
 
         Each is all fields and which `rows` of them count; the loss picks them, so that compiled it copies nothing.
         """
@@ -314,12 +332,13 @@ class PPO:
         fields = {name: fields[name] for name in wanted if name in fields}
         recurrent = training.policy.memory_size > 0
         if recurrent:
-            fields["memory"] = training.rollout.memory[None]
+            fields = {name: cut(field, self._segments) for name, field in fields.items()}
+            fields["memory"] = training.rollout.memories.flatten(0, 1)[None]
         else:
             fields = {name: field.flatten(0, 1) for name, field in fields.items()}
         if self.num_minibatches == 1:
             return [fields]
-        times, rows = (1, training.rollout.state.rows) if recurrent else (self.num_steps, training.rollout.state.rows)
+        times, rows = self._segments if recurrent else self.num_steps, training.rollout.state.rows
         shuffle = training.updates * self.update_epochs + epoch
         return [{**fields, "rows": index} for index in training.minibatches.parts(shuffle, times, rows)]
 
@@ -369,6 +388,8 @@ class PPOTraining(Training):
         share = algorithm.groups // processes.size()
         groups = range(processes.rank() * share, (processes.rank() + 1) * share)
         self.minibatches = Minibatches(seed, worlds.device, groups, algorithm.num_minibatches)
+        if algorithm.segment_length is not None:
+            self.rollout.keep_memories(algorithm.segment_length)
         rows, scaled = self.rollout.state.rows, algorithm.normalise_rewards
         self.reward_scale = RewardScale(rows, algorithm.gamma).to(worlds.device) if scaled else None
 

@@ -12,6 +12,7 @@ from denizen.errors import InputError
 from denizen.model import Env
 from denizen.rl._conv_encoder import ConvEncoder
 from denizen.rl._distributions import Gaussian
+from denizen.rl._memory import Memory
 from denizen.rl._normaliser import Normaliser
 from denizen.rl._policy import ActorCritic, Critic, Tower, check_makes
 from denizen.rl._value import ValueHead
@@ -29,6 +30,7 @@ def mlp(
     shared: bool = False,
     head: Callable[[int], ValueHead] = ValueHead,
     memory_size: int = 0,
+    memory: Memory | None = None,
     normalise: bool = False,
     distribution: type[Any] = Gaussian,
     seed: int = 0,
@@ -42,6 +44,7 @@ def mlp(
         shared: one body for actor and critic, in place of one for each; always so with a memory.
         head: makes the value head.
         memory_size: width of a GRU cell; 0: none.
+        memory: another memory in its place, such as `LSTM(64)` or `Attention(64)`.
         normalise: give the layers inputs with mean 0 and deviation 1, by a `Normaliser`.
         distribution: over the numbers of a box of actions: `Gaussian`, `SquashedGaussian` or `Beta`.
         seed: of the first weights.
@@ -60,10 +63,11 @@ def mlp(
             env,
             orthogonal(Tower(nn.Flatten(), *_layers(_flat_width(env), hidden, activation))),
             critic_body=None
-            if shared or memory_size
+            if shared or memory_size or memory is not None
             else orthogonal(Tower(nn.Flatten(), *_layers(_flat_width(env), hidden, activation))),
             head=head,
             memory_size=memory_size,
+            memory=memory,
             normaliser=normaliser,
             distribution=distribution,
         ),
@@ -77,6 +81,8 @@ def conv(
     *,
     critic_hidden: Sequence[int] = (512,),
     head: Callable[[int], ValueHead] = ValueHead,
+    memory_size: int = 0,
+    memory: Memory | None = None,
     normalise: bool = False,
     distribution: type[Any] = Gaussian,
     seed: int = 0,
@@ -89,6 +95,8 @@ def conv(
         hidden: width of the features that actor and critic share.
         critic_hidden: hidden layers of the critic, which take features and what is privileged.
         head: makes the value head.
+        memory_size: width of a GRU cell after the linear layer; 0: none.
+        memory: another memory in its place, such as `LSTM(64)` or `Attention(64)`.
         normalise: give the network inputs with mean 0 and deviation 1, by a `Normaliser`.
         distribution: over the numbers of a box of actions: `Gaussian`, `SquashedGaussian` or `Beta`.
         seed: of the first weights.
@@ -97,7 +105,7 @@ def conv(
         InputError: a width that is no whole number above 0, or inputs that are no planes.
     """
     check_env(env, "conv")
-    hidden = whole("policy", "hidden", hidden, 1)
+    hidden, memory_size = whole("policy", "hidden", hidden, 1), whole("policy", "memory_size", memory_size, 0)
     for name, sizes in (("channels", channels), ("critic_hidden", critic_hidden)):
         _check_widths(name, sizes)
     normaliser = _normaliser(env, normalise)
@@ -114,7 +122,8 @@ def conv(
             critic = Critic(
                 nn.LazyLinear(critic_hidden[0]), nn.ReLU(), *_layers(critic_hidden[0], critic_hidden[1:], nn.ReLU)
             )
-        policy = ActorCritic(env, body, critic=critic, head=head, normaliser=normaliser, distribution=distribution)
+        kept = {"memory_size": memory_size, "memory": memory, "normaliser": normaliser, "distribution": distribution}
+        policy = ActorCritic(env, body, critic=critic, head=head, **kept)
         if critic is not None:
             orthogonal(critic)
         return policy

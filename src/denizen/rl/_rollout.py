@@ -81,7 +81,7 @@ class Rollout:
         steps: of a rollout.
         fields: observation, action, log_prob, value, reward, terminated, truncated, valid, first, and where they exist
             action_mask and privileged.
-        memory: float32 `[rows, memory_size]` before the first step.
+        memories: float32 `[segments, rows, memory_size]` before the first step of each segment.
         bootstrap: float32 `[steps, rows]`: value of the state each step led to, before a reset.
         flows: sums over the rollout of the environment's flows: float32 `[flows]`.
         lives: of lives that ended: count, sum, smallest and largest return, sum of lengths: float32 `[5]`.
@@ -108,10 +108,20 @@ class Rollout:
         self._value, self._ends = Recorded(self._last_value, policy), Recorded(self._values_of_ends, policy)
         self._values = Recorded(self._late_values, policy)
         self.fields = self._buffers()
-        self.memory = self.state.memory.clone()
+        self.keep_memories(steps)
         self.bootstrap = torch.zeros(steps, rows, device=device)
         self.flows = torch.zeros(sum(kind == "flow" for kind in env.all_series.values()), device=device)
         self.lives = torch.zeros(5, device=device)
+
+    def keep_memories(self, length: int) -> None:
+        """Keep memories at the start of every segment of so many steps, which `steps` divide into."""
+        self._length = length
+        self.memories = self.state.memory.new_zeros(self.steps // length, *self.state.memory.shape)
+
+    @property
+    def memory(self) -> Tensor:
+        """Before the first step: float32 `[rows, memory_size]`."""
+        return self.memories[0]
 
     def _buffers(self) -> dict[str, Tensor]:
         observed, space, steps, rows = self.state.observed, self._worlds.env.action_space, self.steps, self.state.rows
@@ -155,14 +165,18 @@ class Rollout:
     def collect(self) -> None:
         """Go on from the state for as many steps as there are; state and buffers change in place."""
         state, fields = self.state, self.fields
-        self.memory.copy_(state.memory)
+        memory = next(k for k, tensor in enumerate(state.tensors()) if tensor is state.memory)
+        memories: list[Tensor] = []
         sums = self.sums()
         step, given = self._step.bound(state.parts(), sums)
         front, back = len(state.tensors()), len(given) - len(state.tensors())
         rows: list[list[Tensor]] = []
         results: list[Tensor] = []
         clocks, place = self._clocks(state, self.steps)
-        for clock in clocks[1:]:  # what a step returns is what the next one takes: nothing is copied in between
+        # What a step returns is what the next one takes: nothing is copied in between.
+        for number, clock in enumerate(clocks[1:]):
+            if number % self._length == 0:
+                memories.append(given[memory])
             results = step(given)
             last = len(results) - back
             given = results[:front] + results[last:]
@@ -173,6 +187,7 @@ class Rollout:
         for name, column in zip(row, columns, strict=False):
             if name != FEATURES:
                 torch.stack(column, out=fields[name])
+        torch.stack(memories, out=self.memories)
         state.take(given[:front])
         self._add_up(sums)
         if FEATURES in row:
