@@ -36,6 +36,11 @@ class Env(Model):
             return self.num_actors or 1
 
     @property
+    def _looks(self) -> "Env":
+        """Which environment makes these observations: this one, or one that it wraps."""
+        return self
+
+    @property
     def num_actors(self) -> int | None:
         """How many agents act in one world; None: one, without an axis of its own."""
         return None

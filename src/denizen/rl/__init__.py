@@ -6,6 +6,8 @@ from denizen.model import Env as Env
 from denizen.model import MultiBinary as MultiBinary
 from denizen.model import MultiDiscrete as MultiDiscrete
 from denizen.model import Observed as Observed
+from denizen.rl._against import Against as Against
+from denizen.rl._against import SelfPlay as SelfPlay
 from denizen.rl._best_policy import Patience as Patience
 from denizen.rl._box_distributions import Beta as Beta
 from denizen.rl._box_distributions import SquashedGaussian as SquashedGaussian
@@ -21,6 +23,8 @@ from denizen.rl._evaluate import play as play
 from denizen.rl._evaluate import saliency as saliency
 from denizen.rl._gae import advantages as advantages
 from denizen.rl._gae import normalised as normalised
+from denizen.rl._game import Game as Game
+from denizen.rl._game_tree import GameTree as GameTree
 from denizen.rl._group_advantages import GroupAdvantages as GroupAdvantages
 from denizen.rl._group_advantages import group_advantages as group_advantages
 from denizen.rl._grpo import GRPO as GRPO

@@ -146,7 +146,9 @@ def _live(worlds: Worlds, policy: ActorCritic, steps: int, greedy: bool, seed: i
     rows = observed.observation.shape[0]
     draws = Draws(seed + EVALUATION_SEED, torch.arange(rows, device=worlds.device))
     actors = env.num_actors or 1
-    step_of = Recorded(_stepper(worlds, policy, draws, greedy, actors), policy, in_place=worlds.in_place)
+    step_of = Recorded(
+        _stepper(worlds, policy, draws, greedy, actors), policy, *worlds.modules, in_place=worlds.in_place
+    )
     life: dict[str, Any] = {
         "worlds": run_state.clone().tensors(),
         "observed": observed,

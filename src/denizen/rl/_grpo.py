@@ -12,6 +12,7 @@ from denizen._arguments import one_of, whole
 from denizen.errors import InputError
 from denizen.model import Env
 from denizen.rl import _processes as processes
+from denizen.rl._against import for_training
 from denizen.rl._curriculum import Curriculum, first_values
 from denizen.rl._draws import Minibatches
 from denizen.rl._group_advantages import ADVANTAGES, SCALES, group_advantages
@@ -240,6 +241,7 @@ class GRPO:
         self._check(env, policy, reference)
         total_steps = whole("GRPO.init", "total_steps", total_steps, 1)
         seed = whole("GRPO.init", "seed", seed, 0, MAX_SEED)
+        env = for_training(env, policy, seed)
         share, size = self.groups // processes.size(), self.group_size
         groups = range(processes.rank() * share, (processes.rank() + 1) * share)
         each = {}

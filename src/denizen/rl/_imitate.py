@@ -83,7 +83,7 @@ def imitate(
     run_state, observed = worlds.begin()
     rows = rows_of(observed, worlds.env).observation.shape[0]
     draws = Draws(seed, torch.arange(rows, device=worlds.device))
-    step_of = Recorded(_lesson(worlds, teacher, draws), in_place=worlds.in_place)
+    step_of = Recorded(_lesson(worlds, teacher, draws), *worlds.modules, in_place=worlds.in_place)
     parts = (policy.body, policy.actor)
     learnable = [p for part in parts for p in part.parameters()]
     optimizer = FlatAdam([[*learnable, *([] if policy.log_std is None else [policy.log_std])]], max_norm=1.0)

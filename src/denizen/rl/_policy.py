@@ -136,6 +136,7 @@ class ActorCritic(nn.Module):
         check_drawn(env)
         check_makes("head", head, "dz.rl.PopArt", "width")
         self.env, memory = env, memory_of(memory, memory_size)
+        self._plain = type(env._looks).network_input is Env.network_input
         self._acts, self._sees = env.action_space, env.observation_space  # asked for once: in a step they are traced
         self.body, self.critic_body = body, critic_body
         self.normaliser = self._checked(normaliser)
@@ -321,7 +322,7 @@ class ActorCritic(nn.Module):
 
     def inputs(self, observation: Tensor) -> Tensor:
         """What the environment makes of stored observations for a network."""
-        if type(self.env).network_input is Env.network_input:
+        if self._plain:
             return encoded(self._sees, observation)
         return self.env.network_input(observation)
 
@@ -331,8 +332,7 @@ class ActorCritic(nn.Module):
 
     def _seen(self, observation: Tensor) -> Tensor:
         """Inputs of the network; bytes as they are where the environment makes floats of them and no more."""
-        plain = self.normaliser is None and type(self.env).network_input is Env.network_input
-        plain = plain and observation.dtype == torch.uint8
+        plain = self.normaliser is None and self._plain and observation.dtype == torch.uint8
         return observation if plain else self.normalised(self.inputs(observation))
 
     def _at_once(self, observation: Tensor, heads: list[nn.Linear], given: Tensor | None = None) -> Tensor | None:

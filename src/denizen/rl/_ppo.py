@@ -10,6 +10,7 @@ from denizen._arguments import one_of, whole
 from denizen.errors import InputError
 from denizen.model import Env
 from denizen.rl import _processes as processes
+from denizen.rl._against import for_training
 from denizen.rl._curriculum import Curriculum, first_values
 from denizen.rl._draws import Minibatches, cut, picked
 from denizen.rl._gae import advantages, flat, normalised, summed
@@ -182,6 +183,7 @@ class PPO:
         check_learns(policy, env, "PPO.init")
         total_steps = whole("PPO.init", "total_steps", total_steps, 1)
         seed = whole("PPO.init", "seed", seed, 0, MAX_SEED)
+        env = for_training(env, policy, seed)
         here, values = self._share(env, policy), first_values(env, params, self.num_envs)
         if len(here) != self.num_envs:
             values = {name: value[here.start : here.stop] for name, value in values.items()}

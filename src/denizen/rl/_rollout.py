@@ -104,7 +104,7 @@ class Rollout:
         self._cuts = values and (env.time_limit is not None or type(env).truncated is not Env.truncated)
         self._actors = env.num_actors or 1
         self._draws = Draws(seed, torch.arange(rows, device=device) + processes.rank() * rows)
-        self._step = Recorded(self._next, policy, worlds.world_params, in_place=worlds.in_place)
+        self._step = Recorded(self._next, policy, worlds.world_params, *worlds.modules, in_place=worlds.in_place)
         self._value, self._ends = Recorded(self._last_value, policy), Recorded(self._values_of_ends, policy)
         self._values = Recorded(self._late_values, policy)
         self.fields = self._buffers()

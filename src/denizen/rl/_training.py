@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from denizen.ops import start_compilers
 from denizen.rl import _processes as processes
+from denizen.rl._against import pool_of
 from denizen.rl._curriculum import Curriculum
 from denizen.rl._metrics import Phases, joined, rollout_metrics
 from denizen.rl._normaliser import take_in
@@ -37,6 +38,7 @@ class Training:
         rate: the learning rate.
         curriculum: of the worlds' parameters.
         phases: how long those of an update took.
+        pool: of opponents, which are the policy as it is and as it was; None: it does not play itself.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Training:
         start_compilers(worlds.device)
         self.algorithm, self.worlds, self.num_updates, self.seed = algorithm, worlds, num_updates, seed
         self.curriculum, self.phases = curriculum, Phases(worlds.device)
+        self.pool = pool_of(worlds.env)
         self.policy = policy.to(worlds.device).train()
         self._dtype, self._device = PRECISIONS[algorithm.precision], worlds.device
         self.optimizer = FlatAdam(
@@ -95,6 +98,8 @@ class Training:
         """An update: a rollout, and what `learn` makes of it, which are its metrics."""
         self.phases.begin()
         self.curriculum.begin(self.progress)
+        if self.pool is not None:
+            self.pool.before_update(self.policy, self.updates)
         self.begin()
         with self.prepared():
             self.rollout.collect()
@@ -166,6 +171,8 @@ class Training:
         """What an update depends on and all processes have alike, by name."""
         held = {f"policy.{name}": tensor for name, tensor in self.policy.state_dict().items()}
         held.update({f"optimizer.{name}": tensor for name, tensor in self.optimizer.tensors().items()})
+        if self.pool is not None:
+            held.update({f"pool.{name}": tensor for name, tensor in self.pool.named_buffers()})
         return {**held, "updates": self.updates, **self.curriculum.tensors(), **self.rate.tensors()}
 
     def own_tensors(self) -> dict[str, Tensor]:

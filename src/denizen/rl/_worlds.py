@@ -158,6 +158,7 @@ class Worlds:
         max_resets: worlds that can be reset in one step; others wait, masked, and are reset first come by position.
         run_state: the present states; None before `reset`.
         world_params: holds the parameters that differ between worlds.
+        modules: that the environment has, such as opponents.
     """
 
     def __init__(
@@ -205,7 +206,8 @@ class Worlds:
         self._flat = FlatEnv(self.env, torch.arange(self.env.num_agents, device=target))
         self.max_resets = min(num_envs, self._usual_resets() if max_resets is None else max_resets)
         self._everywhere = torch.arange(num_envs, device=target)
-        self._begin, self._advance = Recorded(self._start), Recorded(self._next)
+        self.modules = [value for value in self.env._held().values() if isinstance(value, nn.Module)]
+        self._begin, self._advance = Recorded(self._start, *self.modules), Recorded(self._next, *self.modules)
         self._fast: InPlace | None = None
         if not self.values:
             self._fast = self.env.in_place(target, self.max_resets)
