@@ -14,7 +14,6 @@ from denizen._arguments import share, whole
 from denizen.errors import InputError
 from denizen.model import Env, Space, State, series
 from denizen.model._kinds import count, real
-from denizen.model._spaces import Box
 from denizen.rl._distributions import Categorical
 from denizen.rl._game import Game, entry
 from denizen.rl._heads import in_world
@@ -73,7 +72,7 @@ class Against(Env):
         return self.game.action_space
 
     @property
-    def observation_space(self) -> Box:
+    def observation_space(self) -> Space:
         """That of the game."""
         return self.game.observation_space
 

@@ -28,7 +28,7 @@ class Bits(Kind):
 
 
 class Board(dz.State):
-    """Bits of the stones of each player, how many there are, and the result: 0 none yet, 1 or 2 who has won, 3 drawn."""
+    """Stones of each player as bits, how many there are, and the result: 0 none yet, 1 or 2 who has won, 3 drawn."""
 
     stones: Tensor = dataclasses.field(metadata={"kind": Bits(axes=("players",))})
     moves: Tensor = dz.count()

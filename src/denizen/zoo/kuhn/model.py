@@ -37,10 +37,9 @@ class Kuhn(dz.rl.Game):
 
     def starts(self) -> tuple[Any, Tensor]:
         """All deals, each as likely."""
-        history = torch.zeros(len(DEALS), dtype=torch.int64)
-        return Hand(cards=torch.tensor(DEALS), history=history), torch.full(
-            (len(DEALS),), 1 / len(DEALS), dtype=torch.float64
-        )
+        count = len(DEALS)
+        start = Hand(cards=torch.tensor(DEALS), history=torch.zeros(count, dtype=torch.int64))
+        return start, torch.full((count,), 1 / count, dtype=torch.float64)
 
     def step(self, now: Hand, action: Tensor, rng: dz.rng.Rng) -> Hand:
         """The history becomes longer."""
