@@ -56,6 +56,7 @@ OPTIONAL = {
     "polars",
     "pyarrow",
     "scipy",
+    "stable_baselines3",
     "starlette",
     "sybil",
     "tyro",

@@ -42,3 +42,8 @@ def tensors(tree: Any) -> list[Tensor]:
 def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
     """The tree with `function` applied to every tensor; other leaves stay."""
     return _pytree.tree_map_only(Tensor, function, tree)
+
+
+def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
+    """The tree with `function` applied to every leaf."""
+    return _pytree.tree_map(function, tree)

@@ -111,8 +111,8 @@ def test_pictures():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(InputError, match=r"worlds is CartPole, expected a dz\.rl\.Worlds"):
-        dz.rl.to_gymnasium(CartPole())
+    with pytest.raises(InputError, match=r"env is the class CartPole, expected a dz\.Env, such as"):
+        dz.rl.to_gymnasium(CartPole)
     with pytest.raises(InputError, match="to_pettingzoo"):
         vector(Padded())
     with pytest.raises(InputError, match="max_resets=200"):

@@ -21,6 +21,7 @@ from denizen.rl._evaluate import Evaluation as Evaluation
 from denizen.rl._evaluate import evaluate as evaluate
 from denizen.rl._evaluate import play as play
 from denizen.rl._evaluate import saliency as saliency
+from denizen.rl._from_gymnasium import FromGymnasium as FromGymnasium
 from denizen.rl._gae import advantages as advantages
 from denizen.rl._gae import normalised as normalised
 from denizen.rl._game import Game as Game
@@ -29,7 +30,6 @@ from denizen.rl._group_advantages import GroupAdvantages as GroupAdvantages
 from denizen.rl._group_advantages import group_advantages as group_advantages
 from denizen.rl._grpo import GRPO as GRPO
 from denizen.rl._grpo import GroupTraining as GroupTraining
-from denizen.rl._gymnasium import FromGymnasium as FromGymnasium
 from denizen.rl._gymnasium import to_gymnasium as to_gymnasium
 from denizen.rl._imitate import Imitation as Imitation
 from denizen.rl._imitate import imitate as imitate
@@ -42,6 +42,7 @@ from denizen.rl._policy import ActorCritic as ActorCritic
 from denizen.rl._ppo import PPO as PPO
 from denizen.rl._ready_policies import conv as conv
 from denizen.rl._ready_policies import mlp as mlp
+from denizen.rl._sb3 import to_sb3 as to_sb3
 from denizen.rl._seeds import train_seeds as train_seeds
 from denizen.rl._settings import AdaptiveKL as AdaptiveKL
 from denizen.rl._settings import Linear as Linear

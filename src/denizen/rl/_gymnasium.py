@@ -1,139 +1,387 @@
-"""Worlds for Gymnasium's users, and Gymnasium's environments as worlds."""
+"""Worlds for Gymnasium's users: one as an `Env`, many as a `VectorEnv`."""
 
 import functools
-import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-import denizen.model as model
-from denizen._arguments import whole
-from denizen.errors import InputError, expect_function, need
-from denizen.model import Box, Discrete, Env, MultiBinary, MultiDiscrete, Observed, Space
+from denizen import _tree
+from denizen._arguments import one_of
+from denizen.errors import InputError, need
+from denizen.model import Env, Observed
 from denizen.model._env import can_draw, picture
-from denizen.rl._worlds import Step, Worlds, check_kind
-from denizen.rng import MAX_SEED, Rng
-from denizen.run import choose_device
+from denizen.rl._gymnasium_spaces import array, arrays, tensors_of, to_space
+from denizen.rl._worlds import Step, Worlds, WorldsState, check_env, named
+
+AUTORESET = ("same_step", "next_step", "disabled")
+FRAMES = 30  # a second, of films that Gymnasium's wrappers make
 
 
-def to_gymnasium(worlds: Worlds, *, tensors: bool = False) -> Any:
-    """Worlds as a Gymnasium `VectorEnv`, with autoreset in the same step.
+def to_gymnasium(
+    env: Env | Worlds,
+    *,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    render_mode: str | None = None,
+    tensors: bool = False,
+    autoreset: str = "same_step",
+) -> Any:
+    """An environment as a Gymnasium `Env`, or worlds of it as a `VectorEnv`.
 
     Args:
-        worlds: of an environment with one actor; all of them must be able to reset in one step.
-        tensors: give tensors on the device and wait for nothing, in place of NumPy arrays.
+        env: an environment, of which one world becomes a `gymnasium.Env`; or a `Worlds`, all of which must be able to
+            reset in one step. With one actor.
+        seed: of the random numbers of a single world; a `Worlds` has its own.
+        device: of a single world; None: CUDA where there is a device that works, else the CPU.
+        render_mode: of a single world: None, or what it draws: ``"rgb_array"`` or ``"ansi"``.
+        tensors: of a `Worlds`: give tensors on the device and wait for nothing, in place of NumPy arrays.
+        autoreset: of a `Worlds`: a life that ended begins anew in the ``"same_step"``, in the ``"next_step"``, whose
+            action is not used, or where ``"disabled"`` by `reset(options={"reset_mask": …})`.
 
     Returns:
-        A `gymnasium.vector.VectorEnv`; `infos["final_obs"]` holds the last observations of lives that ended.
+        A `gymnasium.Env` or a `gymnasium.vector.VectorEnv`. Autoreset in the same step gives the last observations of
+        lives that ended as `infos["final_obs"]`.
 
     Raises:
-        InputError: the worlds do not fit.
+        InputError: an argument does not fit.
         MissingExtra: gymnasium is not installed.
 
     Examples:
         >>> import denizen as dz
         >>> from denizen.zoo.cartpole import CartPole
+        >>> world = dz.rl.to_gymnasium(CartPole())
+        >>> observation, info = world.reset(seed=1)
         >>> vector = dz.rl.to_gymnasium(dz.rl.Worlds(CartPole(), 16))
         >>> observations, infos = vector.reset(seed=1)
-        >>> observations.shape
-        (16, 4)
+        >>> observation.shape, observations.shape
+        ((4,), (16, 4))
     """
-    need("gymnasium", "gym", "make a Gymnasium VectorEnv")
-    if not isinstance(worlds, Worlds):
-        raise InputError(f"to_gymnasium: worlds is {type(worlds).__name__}, expected a dz.rl.Worlds")
-    if worlds.env.num_actors is not None:
+    need("gymnasium", "gym", "make an environment of Gymnasium")
+    if not isinstance(env, Env | Worlds):
+        raise InputError(f"to_gymnasium: env is {named(env)}, expected a dz.Env, such as CartPole(), or a dz.rl.Worlds")
+    check_one_actor(env.env if isinstance(env, Worlds) else env, "to_gymnasium", "Gymnasium")
+    one_of("to_gymnasium", "autoreset", autoreset, AUTORESET)
+    if isinstance(env, Env):
+        if tensors or autoreset != "same_step":
+            raise InputError(
+                "to_gymnasium: tensors= and autoreset= are of a dz.rl.Worlds; give one in place of the env"
+            )
+        return derived("GymnasiumWorld")(env, seed, device, render_mode)
+    if seed or device is not None or render_mode is not None:
         raise InputError(
-            f"to_gymnasium: {type(worlds.env).__name__} has {worlds.env.num_actors} actors in a world, and Gymnasium "
+            "to_gymnasium: seed=, device= and render_mode= are of a single world; a dz.rl.Worlds has its own"
+        )
+    if env.max_resets < env.num_envs:
+        raise InputError(
+            f"to_gymnasium: worlds reset at most {env.max_resets} of {env.num_envs} lives in a step, and "
+            f"Gymnasium knows no world that waits; make them with max_resets={env.num_envs}"
+        )
+    if tensors and autoreset == "disabled":
+        raise InputError(
+            "to_gymnasium: tensors=True with autoreset='disabled', which looks at every step at whose life is over; "
+            "take 'same_step' or 'next_step'"
+        )
+    return derived("GymnasiumWorlds")(env, tensors, autoreset)
+
+
+def check_one_actor(env: Env, what: str, whose: str) -> None:
+    """Raise `InputError` where several actors share a world, or this is no environment."""
+    check_env(env, what)
+    if env.num_actors is not None:
+        raise InputError(
+            f"{what}: {type(env).__name__} has {env.num_actors} actors in a world, and {whose} "
             f"knows one; use dz.rl.to_pettingzoo"
         )
-    if worlds.max_resets < worlds.num_envs:
-        raise InputError(
-            f"to_gymnasium: worlds reset at most {worlds.max_resets} of {worlds.num_envs} lives in a step, and "
-            f"Gymnasium knows no world that waits; make them with max_resets={worlds.num_envs}"
-        )
-    return _derived()(worlds, tensors)
 
 
 @functools.cache
-def _derived() -> type:
-    """The class as one of Gymnasium's vector environments, which is imported no sooner."""
-    from gymnasium.vector import VectorEnv
+def derived(name: str) -> type:
+    """A class of this module as one of Gymnasium's, which is imported no sooner."""
+    import gymnasium
 
-    return type("GymnasiumWorlds", (_GymnasiumWorlds, VectorEnv), {"__doc__": _GymnasiumWorlds.__doc__})
+    mine = {"GymnasiumWorld": _GymnasiumWorld, "GymnasiumWorlds": _GymnasiumWorlds}[name]
+    base = gymnasium.Env if mine is _GymnasiumWorld else gymnasium.vector.VectorEnv
+    return type(name, (mine, base), {"__doc__": mine.__doc__, "__module__": __name__})
 
 
 def __getattr__(name: str) -> Any:
-    if name == "GymnasiumWorlds":  # pickle looks a class up by its name
-        return _derived()
+    if name in ("GymnasiumWorld", "GymnasiumWorlds"):  # pickle looks a class up by its name
+        return derived(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def draws(worlds: Worlds) -> str | None:
+    """In which of Gymnasium's modes an environment draws; None: it does not."""
+    if not can_draw(worlds.env):
+        return None
+    run_state, _ = worlds.begin()
+    return "rgb_array" if isinstance(picture(worlds.env, worlds.state_of(run_state, 0)), Tensor) else "ansi"
+
+
+def drawn(worlds: Worlds, world: int) -> Any:
+    """A picture of a world as Gymnasium has it: uint8 `[height, width, 3]`, or text."""
+    seen = picture(worlds.env, worlds.state(world))
+    return array(seen) if isinstance(seen, Tensor) else "\n".join(seen)
+
+
+class _GymnasiumWorld:
+    """One world behind Gymnasium's interface; see `to_gymnasium`.
+
+    A life that ended stays as it is until `reset`, which begins the next one as `Worlds` does.
+
+    Attributes:
+        worlds: the world, in a batch of one.
+        render_mode: as given.
+    """
+
+    def __init__(self, env: Env, seed: int, device: torch.device | str | None, render_mode: str | None) -> None:
+        self.worlds = Worlds(env, 1, seed=seed, device=device, max_resets=0)
+        self._renewing = Worlds(env, 1, seed=seed, device=device, max_resets=1)
+        env = self.worlds.env
+        self.observation_space, self.action_space = to_space(env.observation_space), to_space(env.action_space)
+        mode = draws(self.worlds)
+        if render_mode is not None and render_mode != mode:
+            there = f"None or {mode!r}" if mode else f"None, since {type(env).__name__} has no draw"
+            raise InputError(f"to_gymnasium: render_mode={render_mode!r}, expected {there}")
+        self.render_mode = render_mode
+        self.metadata = {"render_modes": [mode] if mode else [], "render_fps": FRAMES}
+        self._given = seed, device
+        self._spec: Any = None
+        self._mask: np.ndarray | None = None
+        self._over = False
+        if type(env).action_mask is not Env.action_mask:
+            self.action_masks = self._masks
+
+    @property
+    def spec(self) -> Any:
+        """How Gymnasium makes another one."""
+        if self._spec is None:
+            from gymnasium.envs.registration import EnvSpec
+
+            (seed, device), env = self._given, self.worlds.env
+
+            def again(render_mode: str | None = None) -> Any:  # copies of a spec share a function, and what it holds
+                return to_gymnasium(env, seed=seed, device=device, render_mode=render_mode)
+
+            return EnvSpec(f"{type(env).__name__}-v0", entry_point=again)  # type: ignore[arg-type]  # pyrefly: ignore
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: Any) -> None:
+        self._spec = spec
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """(observation, info) at the start of a life; without a seed, of another one than before.
+
+        Raises:
+            InputError: an option is given, or a seed that is no whole number from 0 to 2**32 - 1.
+        """
+        check_options(options)
+        worlds = self.worlds
+        if seed is not None:
+            worlds.seeded(seed)
+            self._renewing.seeded(seed)
+        super().reset(seed=seed)  # type: ignore[misc]
+        if seed is None and self._over:
+            observed = self._renewed()
+        else:
+            worlds.run_state, observed = begun(worlds, seed)
+        self._over = False
+        return self._look(observed), self._info(observed)
+
+    def _renewed(self) -> Observed:
+        """Begin the life that follows the one that ended, with the draws that it has in `Worlds`."""
+        ended = self.worlds.run_state
+        assert ended is not None
+        if self._renewing.run_state is None:
+            self._renewing.reset()  # which learns what a state is
+        tensors = ended.clone()
+        tensors.clock = ended.clock - 1
+        action = torch.zeros((1, *self.worlds.env.action_space.shape), dtype=self.worlds.env.action_space.dtype)
+        self.worlds.run_state, step = self._renewing.advance(tensors, action.to(self.worlds.device))
+        return step.observed
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """(observation, reward, terminated, truncated, info) of one step; series of the environment are in info.
+
+        Raises:
+            InputError: an action of a wrong shape or dtype, or the life is over.
+            ModelError: an action outside the space, or a reward or observation that is not finite.
+        """
+        if self._over:
+            raise InputError("step: the life is over; call reset() first")
+        space = self.worlds.env.action_space
+        if np.shape(action) != space.shape:
+            raise InputError(f"step: action has shape {np.shape(action)}, expected {space.shape}")
+        step = self.worlds.step(tensors_of(space, np.asarray(action)[None]))
+        self.worlds.check()
+        terminated, truncated = bool(step.terminated), bool(step.truncated)
+        self._over = terminated or truncated
+        info = {name: float(flow) for name, flow in step.flows.items()} | self._info(step.observed)
+        return self._look(step.observed), float(step.reward), terminated, truncated, info
+
+    def _look(self, observed: Observed) -> Any:
+        return _tree.map_tensors(lambda part: array(part[0]), observed.observation)
+
+    def _info(self, observed: Observed) -> dict[str, Any]:
+        if observed.action_mask is None:
+            return {}
+        self._mask = array(observed.action_mask[0])
+        return {"action_mask": self._mask.astype(np.int8)}  # as Discrete.sample takes it
+
+    def _masks(self) -> np.ndarray:
+        """Which choices are open now: bool `[n]`, as sb3-contrib asks for it."""
+        if self._mask is None:
+            raise InputError("action_masks: the world has not begun; call reset() first")
+        return self._mask.copy()
+
+    def render(self) -> Any:
+        """A picture in the mode that was asked for."""
+        return None if self.render_mode is None else drawn(self.worlds, 0)
+
+
+def check_options(options: Any) -> None:
+    """Raise `InputError` where there are options of a reset."""
+    if options:
+        raise InputError(f"reset: options={options!r}, expected none: give parameters to Worlds(…, params=…)")
+
+
+def begun(worlds: Worlds, seed: int | None) -> tuple[WorldsState, Observed]:
+    """First states and looks; without a seed, at the first call those of the worlds' own, then others each time."""
+    again = None if seed is not None or worlds.run_state is None else worlds.run_state.clock + 1
+    return worlds.begin(again)
+
+
 class _GymnasiumWorlds:
-    """Worlds behind Gymnasium's interface, reset in the step in which a life ends; see `to_gymnasium`.
+    """Worlds behind Gymnasium's interface; see `to_gymnasium`.
 
     Attributes:
         worlds: what is stepped.
         tensors: whether tensors on the device are given in place of NumPy arrays.
     """
 
-    def __init__(self, worlds: Worlds, tensors: bool) -> None:
+    def __init__(self, worlds: Worlds, tensors: bool, autoreset: str) -> None:
         from gymnasium.vector import AutoresetMode
         from gymnasium.vector.utils import batch_space
 
-        self.worlds, self.tensors, self.num_envs = worlds, tensors, worlds.num_envs
+        self.worlds, self.tensors, self.num_envs, self._autoreset = worlds, tensors, worlds.num_envs, autoreset
         self.single_observation_space = to_space(worlds.env.observation_space)
         self.single_action_space = to_space(worlds.env.action_space)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        mode = None
-        if can_draw(worlds.env):
-            run_state, _ = worlds.begin()
-            mode = "rgb_array" if isinstance(picture(worlds.env, worlds.state_of(run_state, 0)), Tensor) else "ansi"
+        mode = draws(worlds)
         self.render_mode = mode
-        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": [mode] if mode else []}
+        modes = [mode] if mode else []
+        self.metadata = {
+            "autoreset_mode": AutoresetMode[autoreset.upper()],
+            "render_modes": modes,
+            "render_fps": FRAMES,
+        }
+        # Where lives do not begin anew in the same step: whose are over, and the first looks of their next ones.
+        self._over = torch.zeros(self.num_envs, dtype=torch.bool, device=worlds.device)
+        self._next: Observed | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin every world anew.
+        """Begin every world anew, or with autoreset ``"disabled"`` those of `options["reset_mask"]`, bool `[worlds]`.
 
         Args:
             seed: of the random numbers; None: at the first call those of the worlds, then other starts each time.
-            options: none are known.
+            options: ``"reset_mask"``, or none.
 
         Raises:
-            InputError: an option is given, or a seed that is no whole number from 0 to 2**32 - 1.
+            InputError: an option that is not known, or a seed that is no whole number from 0 to 2**32 - 1.
         """
-        if options:
-            raise InputError(f"reset: options={options!r}, expected none: give parameters to Worlds(…, params=…)")
+        options = dict(options or {})
+        mask = options.pop("reset_mask", None) if self._autoreset == "disabled" else None
+        check_options(options)
         worlds = self.worlds
+        if mask is not None and worlds.run_state is not None:
+            return self._partly_reset(self._checked(mask, seed))
         if seed is not None:
             worlds.seeded(seed)
-        again = None if seed is not None or worlds.run_state is None else worlds.run_state.clock + 1
-        worlds.run_state, observed = worlds.begin(again)
+        worlds.run_state, observed = begun(worlds, seed)
+        self._next, self._over = observed, torch.zeros_like(self._over)
         return self._given(observed.observation), self._more(observed.action_mask)
+
+    def _checked(self, mask: Any, seed: int | None) -> Tensor:
+        given = np.asarray(mask)
+        if given.shape != (self.num_envs,) or given.dtype != np.bool_ or not given.any():
+            raise InputError(
+                f"reset: reset_mask is {given.dtype} {given.shape}, expected bool ({self.num_envs},), not all False"
+            )
+        if seed is not None and not given.all():
+            raise InputError(f"reset: seed={seed!r} with a reset_mask of some worlds; a seed is of all of them")
+        if seed is not None:
+            self.worlds.seeded(seed)
+        return torch.as_tensor(given, device=self._over.device)
+
+    def _partly_reset(self, mask: Tensor) -> tuple[Any, dict[str, Any]]:
+        """Of lives that are over the next ones have begun; others among these are cut off and begin at a new clock."""
+        worlds, now = self.worlds, self._next
+        assert worlds.run_state is not None
+        assert now is not None
+        again = mask & ~self._over
+        if bool(again.any()):
+            fresh, observed = worlds.begin(worlds.run_state.clock + 1)
+            worlds.run_state = _merged(again, fresh, worlds.run_state)
+            now = chosen(again, observed, now)
+        self._next, self._over = now, self._over & ~mask
+        return self._given(now.observation), self._more(now.action_mask)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """(observations, rewards, terminations, truncations, infos) of one step of every world.
 
-        Of lives that ended, observations are the first of the next life; `infos["final_obs"]` holds the last of the
-        old one, `infos["_final_obs"]` tells where. Each series of the environment is an entry of infos.
+        Each series of the environment is an entry of infos. With autoreset in the same step, of lives that ended
+        observations are the first of the next life; `infos["final_obs"]` holds the last of the old one,
+        `infos["_final_obs"]` tells where. In the next step, that one gives the first observation, and the reward 0.
 
         Raises:
-            InputError: actions of a wrong shape or dtype.
+            InputError: actions of a wrong shape or dtype, or a life that is over and was not reset.
             ModelError: an action outside the space, or a reward or observation that is not finite (NumPy only; with
                 tensors, which wait for nothing, call `worlds.check()` now and then).
         """
-        step = self.worlds.step(torch.as_tensor(actions))
+        if self._autoreset == "disabled" and bool(self._over.any()):
+            raise InputError(
+                f"step: the life of world {int(self._over.nonzero()[0])} is over; call "
+                f"reset(options={{'reset_mask': terminations | truncations}}) first"
+            )
+        before = self.worlds.run_state
+        step = self.worlds.step(tensors_of(self.worlds.env.action_space, actions))
+        if self._autoreset != "same_step":
+            assert before is not None
+            step = self._apart(before, step)
         if not self.tensors:
             self.worlds.check()
         infos = self._more(step.observed.action_mask) | {name: self._given(flow) for name, flow in step.flows.items()}
         infos |= {f"_{name}": self._given(step.valid) for name in step.flows}
-        infos |= self._final(step)
+        if self._autoreset == "same_step":
+            infos |= self._final(step)
         reward = step.reward if self.tensors else array(step.reward).astype(np.float64)
         flags = self._given(step.terminated), self._given(step.truncated)
         return self._given(step.observed.observation), reward, *flags, infos
+
+    def _apart(self, before: WorldsState, step: Step) -> Step:
+        """A step in which lives that ended show their last looks, and those that ended before it their first ones.
+
+        The latter have begun already: what they did in this step is taken back.
+        """
+        over, ended = self._over, step.ended & ~self._over
+        after = self.worlds.run_state
+        assert after is not None
+        assert self._next is not None
+        self.worlds.run_state = _merged(over, before, after)
+        first = chosen(over, self._next, step.observed)
+        self._next, self._over = first, ended
+        return step._replace(
+            observed=chosen(ended, step.final, first),
+            reward=torch.where(over, 0.0, step.reward),
+            terminated=step.terminated & ~over,
+            truncated=step.truncated & ~over,
+            valid=step.valid & ~over,
+            flows={name: torch.where(over, 0.0, flow) for name, flow in step.flows.items()},
+        )
 
     def _final(self, step: Step) -> dict[str, Any]:
         if self.tensors:  # rows of all worlds, in their order: as many are reset in a step
@@ -141,10 +389,7 @@ class _GymnasiumWorlds:
         ended = array(step.ended)
         if not ended.any():
             return {}
-        seen, last = array(step.final.observation), np.full(self.num_envs, None, dtype=object)
-        for world in np.flatnonzero(ended):
-            last[world] = seen[world]
-        return {"final_obs": last, "_final_obs": ended, "final_info": {}, "_final_info": ended}
+        return {"final_obs": finals(step, ended), "_final_obs": ended, "final_info": {}, "_final_info": ended}
 
     def _more(self, mask: Tensor | None) -> dict[str, Any]:
         if mask is None:
@@ -152,278 +397,39 @@ class _GymnasiumWorlds:
         everywhere = torch.ones(self.num_envs, dtype=torch.bool, device=mask.device)
         return {"action_mask": self._given(mask), "_action_mask": self._given(everywhere)}
 
-    def _given(self, tensor: Tensor) -> Any:
-        return tensor if self.tensors else array(tensor)
+    def _given(self, tensors: Any) -> Any:
+        return tensors if self.tensors else arrays(tensors)
 
     def render(self) -> tuple[Any, ...] | None:
         """A picture of each world: uint8 `[height, width, 3]`, or text."""
         if self.render_mode is None:
             return None
-        drawn = [picture(self.worlds.env, self.worlds.state(world)) for world in range(self.num_envs)]
-        return tuple(array(one) if isinstance(one, Tensor) else "\n".join(one) for one in drawn)
+        return tuple(drawn(self.worlds, world) for world in range(self.num_envs))
 
 
-class Nothing(model.State):
-    """Stands for the state of an environment that is not denizen's."""
-
-    zero: Tensor = model.real()
-
-
-class Foreign(Env):
-    """Spaces of an environment that is stepped elsewhere; enough to build a policy for it.
-
-    Attributes:
-        acts: action space.
-        sees: observation space.
-    """
-
-    acts: Space
-    sees: Space
-
-    @property
-    def action_space(self) -> Space:
-        """As given."""
-        return self.acts
-
-    @property
-    def observation_space(self) -> Space:
-        """As given."""
-        return self.sees
-
-    def init(self, rng: Rng) -> Nothing:
-        """Nothing."""
-        return Nothing(zero=torch.zeros(()))
-
-    def step(self, now: Nothing, action: Tensor, rng: Rng) -> Nothing:
-        """Nothing."""
-        return now
-
-    def observe(self, now: Nothing) -> Tensor:
-        """Zeros."""
-        return torch.zeros(self.sees.shape, dtype=self.sees.dtype, device=now.zero.device)
-
-    def reward(self, before: Nothing, action: Tensor, now: Nothing) -> Tensor:
-        """0."""
-        return now.zero
-
-    def terminated(self, now: Nothing) -> Tensor:
-        """Never."""
-        return now.zero > 0
+def finals(step: Step, ended: np.ndarray) -> np.ndarray:
+    """Last looks of lives that ended, as objects `[worlds]`; None elsewhere."""
+    seen, last = arrays(step.final.observation), np.full(ended.shape, None, dtype=object)
+    for world in np.flatnonzero(ended):
+        last[world] = _tree.map_leaves(lambda part, row=world: part[row], seen)
+    return last
 
 
-class FromGymnasium:
-    """Gymnasium environments, one process each, behind the interface of `Worlds`: `reset`, `step`, `check`.
-
-    They live on the host, so every step waits for them: nothing here is captured, and `train` takes `Worlds` only. Use
-    it to evaluate a policy elsewhere, or to drive a loop of your own.
-
-    Attributes:
-        env: spaces, to make a policy with: ``dz.rl.mlp(worlds.env)``.
-        num_envs: number of environments.
-        device: on which looks and rewards are given.
-        vector: Gymnasium's vector environment.
-    """
-
-    def __init__(
-        self,
-        make: str | Callable[[], Any],
-        num_envs: int,
-        *,
-        seed: int = 0,
-        device: torch.device | str | None = None,
-        processes: bool = True,
-        **options: Any,
-    ) -> None:
-        """Args:
-        make: an id that Gymnasium knows, such as ``"CartPole-v1"``, or a function that makes one environment.
-        num_envs: how many.
-        seed: of the first reset.
-        device: of what is given; None: CUDA where there is a device that works, else the CPU.
-        processes: run each environment in a process of its own; False: one after another, in this one.
-        **options: for `gymnasium.make`, where an id is given.
-
-        Raises:
-            InputError: an argument does not fit, or a space is neither Discrete nor Box.
-            MissingExtra: gymnasium is not installed.
-        """
-        gymnasium = need("gymnasium", "gym", "step Gymnasium environments")
-        from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-
-        num_envs = whole("FromGymnasium", "num_envs", num_envs, 1)
-        seed = whole("FromGymnasium", "seed", seed, 0, MAX_SEED)
-        if not callable(make) and not isinstance(make, str):
-            raise InputError(f"FromGymnasium: make={make!r}, expected an id such as 'CartPole-v1', or a function")
-        if callable(make) and options:
-            raise InputError(f"FromGymnasium: options {sorted(options)} go with an id, not with a function")
-        if callable(make):
-            expect_function("FromGymnasium: make", make)
-        function = make if callable(make) else lambda: gymnasium.make(make, **options)
-        kind = AsyncVectorEnv if processes else SyncVectorEnv
-        self.num_envs, self.seed = num_envs, seed
-        self.device, _ = choose_device(device, "FromGymnasium")
-        try:
-            self.vector = kind([function] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
-        except gymnasium.error.Error as error:
-            raise InputError(f"FromGymnasium: make={make!r}: {error}") from error
-        try:
-            actions = self.vector.single_action_space
-            observations = self.vector.single_observation_space
-            seen = from_space(observations, "the observation space")
-            acts = from_space(actions, "the action space")
-            self._acts: Any = actions
-            self._first = int(getattr(actions, "start", 0)) if isinstance(acts, Discrete) else 0
-            self.env = Foreign(acts, self._box(seen, observations))
-        except InputError:
-            self.close()
-            raise
-        self._begun = False
-
-    @staticmethod
-    def _box(seen: Space, given: Any) -> Space:
-        """What is observed as a Box; of a `Discrete` its numbers as Gymnasium has them, which may start anywhere."""
-        if not isinstance(seen, Discrete):
-            return seen
-        first = int(given.start)
-        return Box(first, first + seen.n - 1, (1,), torch.int64)
-
-    def reset(self) -> Observed:
-        """Begin every environment anew, from the seed; the same each time."""
-        seen, _ = self.vector.reset(seed=self.seed)
-        self._begun = True
-        return self._observed(seen)
-
-    def step(self, action: Tensor) -> Step:
-        """One step of every environment.
-
-        Args:
-            action: `[environments]` for a `Discrete` space (any integer dtype), else `[environments, …]`.
-
-        Raises:
-            InputError: an action has another shape or dtype, or lies outside its space.
-        """
-        if not self._begun:
-            raise InputError("FromGymnasium.step: the environments have not begun; call reset() first")
-        seen, reward, terminated, truncated, infos = self.vector.step(self._checked(action))
-        ended = terminated | truncated
-        last = seen.copy()
-        for row in ended.nonzero()[0]:
-            last[row] = infos["final_obs"][row]
-        everywhere = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
-        numbers = torch.arange(self.num_envs, device=self.device)
-        paid = torch.as_tensor(reward, dtype=torch.float32, device=self.device)
-        dead, cut = (torch.as_tensor(flag, device=self.device) for flag in (terminated, truncated))
-        return Step(self._observed(seen), paid, dead, cut, everywhere, {}, self._observed(last), numbers)
-
-    def _checked(self, action: Any) -> Any:
-        space = self.env.action_space
-        wanted = (self.num_envs, *space.shape)
-        if not isinstance(action, Tensor) or tuple(action.shape) != wanted:
-            found = tuple(action.shape) if isinstance(action, Tensor) else type(action).__name__
-            raise InputError(f"action is {found}, expected a tensor of shape {wanted}")
-        check_kind(action, space)
-        action = action if action.is_floating_point() else action.to(torch.int64)  # of some dtypes torch compares none
-        outside = space.fault(action).flatten(1).any(1) if action.dim() > 1 else space.fault(action)
-        if bool(outside.any()):
-            row = int(outside.nonzero()[0])
-            raise InputError(f"action {action[row].tolist()} of environment {row} lies outside {space}")
-        given = action.cpu().numpy()
-        if isinstance(space, Discrete):
-            given = given.astype(np.int64) + self._first
-        elif hasattr(self._acts, "low"):  # in its own precision a bound may lie a little within what it is here
-            given = given.clip(self._acts.low, self._acts.high)
-        return given.astype(self._acts.dtype)
-
-    def _observed(self, seen: Any) -> Observed:
-        space = self.env.observation_space
-        observation = torch.as_tensor(seen, device=self.device).to(
-            space.dtype, copy=True
-        )  # Gymnasium reuses its memory
-        return Observed(observation.reshape(self.num_envs, *space.shape), None, None, None)
-
-    def check(self) -> None:
-        """Nothing to do: what is wrong is told at once."""
-
-    def close(self) -> None:
-        """End the processes."""
-        self.vector.close()
-
-    def __enter__(self) -> "FromGymnasium":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+def chosen(flags: Tensor, one: Observed, other: Observed) -> Observed:
+    """What is seen of worlds: of some in one way, of the rest in another."""
+    leaves, structure = _tree.flatten(tuple(one))
+    others, _ = _tree.flatten(tuple(other))
+    both = [_where(flags, a, b) if isinstance(a, Tensor) else a for a, b in zip(leaves, others, strict=True)]
+    return Observed(*_tree.unflatten(both, structure))
 
 
-# In which values of a Box are kept: float64 in less, what torch hardly computes in, in more.
-_DTYPES = {
-    "float16": torch.float16,
-    "float32": torch.float32,
-    "float64": torch.float32,
-    "int8": torch.int8,
-    "int16": torch.int16,
-    "int32": torch.int32,
-    "int64": torch.int64,
-    "uint8": torch.uint8,
-    "uint16": torch.int32,
-    "uint32": torch.int64,
-    "bool": torch.bool,
-}
+def _merged(flags: Tensor, some: WorldsState, rest: WorldsState) -> WorldsState:
+    """The state of some worlds, and of the rest another one, whose clock it has, or the later one."""
+    leaves = [_where(flags, a, b) for a, b in zip(some.leaves, rest.leaves, strict=True)]
+    names = ("age", "waiting", "faults", "waited")
+    parts = {name: _where(flags, getattr(some, name), getattr(rest, name)) for name in names}
+    return WorldsState(leaves, clock=torch.maximum(some.clock, rest.clock), **parts)
 
 
-def to_space(space: Space) -> Any:
-    """A space of Gymnasium's from one of denizen's."""
-    from gymnasium import spaces
-
-    if isinstance(space, Discrete):
-        return spaces.Discrete(space.n, start=space.start)
-    if isinstance(space, MultiDiscrete):
-        return spaces.MultiDiscrete(list(space.nvec))
-    if isinstance(space, MultiBinary):
-        return spaces.MultiBinary(space.n)
-    if space.dtype == torch.bool:
-        return spaces.MultiBinary(space.shape)
-    dtype = array(torch.zeros((), dtype=space.dtype)).dtype
-    low, high = _entries(space.low, dtype, math.ceil), _entries(space.high, dtype, math.floor)
-    return spaces.Box(low, high, space.shape, dtype=dtype.type)  # type: ignore[arg-type]
-
-
-def _entries(bound: Any, dtype: np.dtype, whole: Callable[[float], int]) -> Any:
-    """A bound as numbers that a dtype holds: one, or an array of it."""
-    if isinstance(bound, tuple):
-        entries = [_entries(entry, dtype, whole) for entry in bound]
-        return np.array(entries, dtype)
-    if dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            return float(dtype.type(bound))
-    limits = np.iinfo(dtype)
-    if math.isinf(bound):
-        return int(limits.min if bound < 0 else limits.max)
-    return min(max(whole(bound), int(limits.min)), int(limits.max))
-
-
-def from_space(space: Any, name: str) -> Space:
-    """A space of denizen's from one of Gymnasium's.
-
-    Raises:
-        InputError: there is none like it.
-    """
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Discrete):
-        return Discrete(int(space.n))
-    if isinstance(space, spaces.MultiBinary):
-        return Box(0, 1, tuple(space.shape), torch.int8)
-    if isinstance(space, spaces.Box) and space.dtype.name in _DTYPES:
-        return Box(space.low, space.high, tuple(space.shape), _DTYPES[space.dtype.name])
-    found = f"Box of {space.dtype}" if isinstance(space, spaces.Box) else type(space).__name__
-    instead = "FlattenObservation" if "observation" in name else "TransformAction"
-    raise InputError(
-        f"FromGymnasium: {name} is {space}, expected a Discrete, a MultiBinary or a Box; there is no {found} here: "
-        f"wrap the environment, for example with gymnasium.wrappers.{instead}"
-    )
-
-
-def array(tensor: Tensor) -> np.ndarray:
-    """A NumPy copy; of bfloat16, which NumPy lacks, in float32."""
-    tensor = tensor.to(torch.float32) if tensor.dtype == torch.bfloat16 else tensor
-    return tensor.detach().cpu().numpy().copy()
+def _where(flags: Tensor, mine: Tensor, its: Tensor) -> Tensor:
+    return torch.where(flags.reshape(-1, *[1] * (mine.dim() - 1)), mine, its)

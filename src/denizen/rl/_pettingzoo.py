@@ -10,7 +10,7 @@ from torch import Tensor
 from denizen.errors import InputError, nearest, need
 from denizen.model import Box, Env, Observed
 from denizen.model._env import can_draw, picture
-from denizen.rl._gymnasium import array, to_space
+from denizen.rl._gymnasium_spaces import array, to_space
 from denizen.rl._worlds import Worlds
 
 

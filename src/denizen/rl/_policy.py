@@ -438,7 +438,7 @@ def check_fits(policy: ActorCritic, env: Any, what: str) -> None:
         env: what was given as the environment.
         what: who asks, for messages.
     """
-    from denizen.rl._gymnasium import Foreign
+    from denizen.rl._from_gymnasium import Foreign
 
     check_env(env, what)
     if not isinstance(policy, ActorCritic):

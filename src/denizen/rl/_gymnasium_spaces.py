@@ -1,0 +1,106 @@
+"""Spaces of Gymnasium's from ours and back, and values as NumPy has them: for all adapters."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from denizen import _tree
+from denizen.errors import InputError
+from denizen.model import Box, Discrete, MultiBinary, MultiDiscrete, Space
+
+ROUNDING = 1e-6  # of what other libraries scale in float32
+
+# In which values of a Box are kept: float64 in less, what torch hardly computes in, in more.
+_DTYPES = {
+    "float16": torch.float16,
+    "float32": torch.float32,
+    "float64": torch.float32,
+    "int8": torch.int8,
+    "int16": torch.int16,
+    "int32": torch.int32,
+    "int64": torch.int64,
+    "uint8": torch.uint8,
+    "uint16": torch.int32,
+    "uint32": torch.int64,
+    "bool": torch.bool,
+}
+
+
+def to_space(space: Space) -> Any:
+    """A space of Gymnasium's from one of denizen's."""
+    from gymnasium import spaces
+
+    if isinstance(space, Discrete):
+        return spaces.Discrete(space.n, start=space.start)
+    if isinstance(space, MultiDiscrete):
+        return spaces.MultiDiscrete(list(space.nvec))
+    if isinstance(space, MultiBinary):
+        return spaces.MultiBinary(space.n)
+    if space.dtype == torch.bool:
+        return spaces.MultiBinary(space.shape)
+    dtype = array(torch.zeros((), dtype=space.dtype)).dtype
+    low, high = _entries(space.low, dtype, math.ceil), _entries(space.high, dtype, math.floor)
+    return spaces.Box(low, high, space.shape, dtype=dtype.type)  # type: ignore[arg-type]
+
+
+def _entries(bound: Any, dtype: np.dtype, whole: Callable[[float], int]) -> Any:
+    """A bound as numbers that a dtype holds: one, or an array of it."""
+    if isinstance(bound, tuple):
+        entries = [_entries(entry, dtype, whole) for entry in bound]
+        return np.array(entries, dtype)
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return float(dtype.type(bound))
+    limits = np.iinfo(dtype)
+    if math.isinf(bound):
+        return int(limits.min if bound < 0 else limits.max)
+    return min(max(whole(bound), int(limits.min)), int(limits.max))
+
+
+def from_space(space: Any, name: str) -> Space:
+    """A space of denizen's from one of Gymnasium's.
+
+    Raises:
+        InputError: there is none like it.
+    """
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Discrete):
+        return Discrete(int(space.n))
+    if isinstance(space, spaces.MultiBinary):
+        return Box(0, 1, tuple(space.shape), torch.int8)
+    if isinstance(space, spaces.Box) and space.dtype.name in _DTYPES:
+        return Box(space.low, space.high, tuple(space.shape), _DTYPES[space.dtype.name])
+    found = f"Box of {space.dtype}" if isinstance(space, spaces.Box) else type(space).__name__
+    instead = "FlattenObservation" if "observation" in name else "TransformAction"
+    raise InputError(
+        f"FromGymnasium: {name} is {space}, expected a Discrete, a MultiBinary or a Box; there is no {found} here: "
+        f"wrap the environment, for example with gymnasium.wrappers.{instead}"
+    )
+
+
+def array(tensor: Tensor) -> np.ndarray:
+    """A NumPy copy; of bfloat16, which NumPy lacks, in float32."""
+    tensor = tensor.to(torch.float32) if tensor.dtype == torch.bfloat16 else tensor
+    return tensor.detach().cpu().numpy().copy()
+
+
+def arrays(tree: Any) -> Any:
+    """`array` of every tensor of a tree."""
+    return _tree.map_tensors(array, tree)
+
+
+def tensors_of(space: Space, values: Any) -> Any:
+    """What a user gives as actions, NumPy or numbers, as tensors.
+
+    Other libraries scale actions to the bounds of a space, which by rounding may end a little beyond them.
+    """
+    given = torch.as_tensor(values)
+    if not isinstance(space, Box) or not given.is_floating_point():
+        return given
+    near = space.nearest(given)
+    return torch.where((given - near).abs() <= ROUNDING * (1 + near.abs()), near, given)
