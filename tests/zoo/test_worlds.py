@@ -11,6 +11,7 @@ from denizen.zoo.cartpole import CartPole
 from denizen.zoo.catch import Catch
 from denizen.zoo.freeway import Freeway
 from denizen.zoo.fruits import Fruits
+from denizen.zoo.keydoor import keydoor
 from denizen.zoo.mountaincar import MountainCar
 from denizen.zoo.pendulum import Pendulum
 from denizen.zoo.probes import (
@@ -42,6 +43,7 @@ GAMES = [
     Asterix(),
     Freeway(),
     Seaquest(),
+    keydoor(levels=20),
     Fruits(),
 ]
 PROBES = [
