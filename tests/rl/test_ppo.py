@@ -412,7 +412,7 @@ def test_target_kl_stops_without_a_host_read():
 def test_schedules_follow_progress():
     algorithm = dz.PPO(**SMALL, learning_rate=dz.rl.Linear(1.0, 0.0), entropy_floor=dz.rl.Linear(0.5, 0.0, 0.5, 1.0))
     held = training(algorithm, total=8 * 16 * 4)
-    told = [algorithm._settings(torch.tensor(p)) for p in (0.0, 0.5, 1.0)]
+    told = [algorithm._settings(torch.tensor(p), held.rate) for p in (0.0, 0.5, 1.0)]
     assert [round(t["learning_rate"].item(), 6) for t in told] == [1.0, 0.5, 0.0]
     assert [round(t["entropy_floor"].item(), 6) for t in told] == [0.5, 0.5, 0.0]
     assert [algorithm.update(held)["learning_rate"].item() for _ in range(4)] == [1.0, 0.75, 0.5, 0.25]

@@ -21,6 +21,7 @@ from denizen.rl._processes import size, total
 from denizen.rl._settings import (
     LearningRate,
     Linear,
+    Rate,
     Schedule,
     by_name,
     numbers,
@@ -258,7 +259,7 @@ class PPO:
         if self.normalise_advantages and not self.normalise_minibatches:
             advantage = normalised(advantage, weight)
         learned = {"advantage": advantage, "target": target, "old_value": old_value, "weight": weight}
-        settings = self._settings(training)
+        settings = self._settings(training.progress, training.rate)
         means = self._epochs(training, learned, settings)
         training.updates.add_(1)
         metrics = dict(zip(LOSS_NAMES, means.unbind(), strict=True))
@@ -277,16 +278,14 @@ class PPO:
         critic = {id(p) for part in parts if part is not None for p in part.parameters()}
         return [[p for p in learnable if id(p) not in critic], [p for p in learnable if id(p) in critic]]
 
-    def _settings(self, training: "PPOTraining") -> dict[str, Tensor]:
+    def _settings(self, progress: Tensor, rate: Rate) -> dict[str, Tensor]:
         """What follows a schedule, at this progress; by the names of its metrics."""
         now = {
             "clip": self.clip_coef,
             "entropy_coefficient": self.ent_coef,
             "entropy_floor": self.entropy_floor,
         }
-        progress = training.progress
-        held = {name: value_at(value, progress) for name, value in now.items()}
-        return {"learning_rate": training.rate.at(progress), **held}
+        return {"learning_rate": rate.at(progress), **{n: value_at(value, progress) for n, value in now.items()}}
 
     def _coefficients(self, now: dict[str, Tensor]) -> Coefficients:
         like = now["clip"]
