@@ -167,3 +167,26 @@ def test_distributions_that_do_not_fit_are_told(space, kind, told):
     env = type("Other", (Continuous,), {"action_space": space})()
     with pytest.raises(InputError, match=told):
         dz.rl.mlp(env, distribution=kind)
+
+
+def test_a_draw_comes_with_its_density():
+    ours = some(SquashedGaussian, 200)
+    uniform = Draws(2, torch.arange(200)).uniform("action", torch.tensor(0), 2)
+    action, log_prob = ours.drawn(uniform)
+    assert torch.equal(action, ours.sample(uniform))
+    torch.testing.assert_close(log_prob, ours.log_prob(action), atol=1e-3, rtol=1e-3)
+    free = MIXED.shape[0] - 1  # the last number has no bounds
+    mixed = squashed([[0.5, -0.3, 2.0]], [0.0, 0.0, 1.0], MIXED)
+    action, log_prob = mixed.drawn(torch.tensor([[0.3, 0.6, 0.9]]))
+    assert log_prob.item() == pytest.approx(mixed.log_prob(action).item(), abs=1e-4)
+    assert action[0, free] == pytest.approx(2.0 + math.e * 1.2815516, rel=1e-5)
+
+
+def test_the_density_of_a_draw_is_right_where_it_rounds_to_a_bound():
+    mean = torch.tensor([[30.0]], requires_grad=True)
+    one = torch.ones(1)
+    action, log_prob = SquashedGaussian(mean, 0 * one, -one, one, (1,)).drawn(torch.tensor([[0.5]]))
+    assert action.item() == 1.0
+    assert log_prob.item() == pytest.approx(-0.9189385 - math.log(4) + 60, rel=1e-6)  # 1 - tanh(30)² = 4 exp(-60)
+    (slope,) = torch.autograd.grad(log_prob.sum(), mean)
+    assert slope.item() == pytest.approx(2.0)

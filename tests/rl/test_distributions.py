@@ -76,3 +76,17 @@ def test_shuffles_are_permutations_that_differ():
     assert torch.equal(first.sort().values, torch.arange(100))
     assert not torch.equal(first, second)
     assert torch.equal(first, Shuffles(0, torch.device("cpu")).order(torch.tensor(0), 100))
+
+
+def test_exploring_takes_any_open_choice_with_epsilon_and_else_the_best():
+    rows = 30_000
+    values = torch.tensor([[1.0, 5.0, 3.0, 9.0]]).expand(rows, 4)
+    open_ = torch.tensor([[True, True, True, False]]).expand(rows, 4)
+    greedy = dz.rl.Greedy.of(values, open_)
+    assert (greedy.mode() == 1).all()
+    draws = Draws(2, torch.arange(rows)).uniform("action", torch.tensor(0), 1)
+    drawn = torch.bincount(greedy.explored(torch.tensor(0.3)).sample(draws), minlength=4) / rows
+    assert torch.allclose(drawn, torch.tensor([0.1, 0.8, 0.1, 0.0]), atol=4 * 0.5 / rows**0.5)
+    assert drawn[3] == 0
+    assert (greedy.explored(torch.tensor(0.0)).sample(draws) == 1).all()
+    assert torch.equal(greedy.sample(draws), greedy.mode())

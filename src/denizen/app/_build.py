@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SHORT = {
     "ppo": {"batch_size": "num_envs", "max_steps": "num_steps"},
     "grpo": {"batch_size": "group_size", "max_steps": "max_steps"},
+    **{name: {"batch_size": "batch_size", "max_steps": "num_steps"} for name in ("sac", "td3", "dqn")},
 }  # flags that stand for settings
 
 
@@ -76,16 +77,17 @@ def build(settings: Mapping[str, Any], seed: int, world: Target[WorldEntry] | No
     chosen = world or Target(name, known(name, WorldEntry))
     entry = chosen.entry
     env, params = _world(chosen, settings["world"])
-    algorithms = {name: getattr(rl, name.upper()) for name in ("ppo", "grpo") if hasattr(rl, name.upper())}
     given = _dividing({**entry.settings.get(settings["algo"], {}), **settings["set"]}, settings)
-    algorithm = fill(algorithms[settings["algo"]], given, "--set")
-    policy, validation = _policy(entry, env, settings["policy"], seed), _validation(chosen, settings)
+    algorithm = fill(getattr(rl, settings["algo"].upper()), given, "--set")
+    policy = _policy(entry, env, settings["policy"], seed, settings["algo"])
+    validation = _validation(chosen, settings)
     epochs = settings.get("total_epochs")
     if epochs is not None:
         within("--total-epochs", epochs, 1)
         return Made(env, policy, algorithm, epochs * algorithm.samples, params, validation)
     try:
-        steps = entry.steps if settings["steps"] is None else whole(str(settings["steps"]))
+        usual = entry.steps_of.get(settings["algo"], entry.steps)
+        steps = usual if settings["steps"] is None else whole(str(settings["steps"]))
     except ValueError as error:
         raise ConfigError(
             f"--steps {settings['steps']}: expected a whole number such as 500000, 500k or 50M"
@@ -199,15 +201,21 @@ def _dividing(given: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, A
     return {**given, "num_minibatches": math.gcd(given["num_minibatches"], math.prod(sizes))}
 
 
-def _policy(entry: WorldEntry, env: Any, given: Mapping[str, str], seed: int) -> Any:
+def _policy(entry: WorldEntry, env: Any, given: Mapping[str, str], seed: int, algo: str) -> Any:
     from torch import nn
 
     from denizen import rl
 
-    options = {**entry.policy_options, **given}
+    others = {"sac": "soft_mlp", "td3": "deterministic_mlp", "dqn": f"q_{entry.policy}"}
+    made = others.get(algo, entry.policy)
+    options = {**(entry.policy_options if made == entry.policy else {}), **given}
     takes = {
         "mlp": ("hidden", "activation", "shared", "head", "memory_size", "memory", "normalise"),
         "conv": ("channels", "hidden", "critic_hidden", "head", "memory_size", "memory", "normalise"),
+        "soft_mlp": ("hidden",),
+        "deterministic_mlp": ("hidden",),
+        "q_mlp": ("hidden", "duelling"),
+        "q_conv": ("channels", "hidden", "duelling"),
     }
     named: dict[str, dict[str, Any]] = {
         "activation": {"tanh": nn.Tanh, "relu": nn.ReLU},
@@ -216,13 +224,13 @@ def _policy(entry: WorldEntry, env: Any, given: Mapping[str, str], seed: int) ->
     }
     read: dict[str, Any] = {}
     for name, value in options.items():
-        if name not in takes[entry.policy]:
-            raise ConfigError(f"--policy {name}={value}: unknown; {nearest(name, takes[entry.policy])}")
+        if name not in takes[made]:
+            raise ConfigError(f"--policy {name}={value}: unknown; {nearest(name, takes[made])}")
         if name in named:
             if value not in named[name]:
                 raise ConfigError(f"--policy {name}={value}: expected {' or '.join(named[name])}")
             read[name] = named[name][value]
-        elif name in ("hidden", "channels", "critic_hidden") and not (name == "hidden" and entry.policy == "conv"):
+        elif name in ("hidden", "channels", "critic_hidden") and not (name == "hidden" and made.endswith("conv")):
             try:
                 read[name] = tuple(int(part) for part in str(value).split(","))
             except ValueError as error:
@@ -230,9 +238,9 @@ def _policy(entry: WorldEntry, env: Any, given: Mapping[str, str], seed: int) ->
                     f"--policy {name}={value}: expected widths with commas between, such as 64,64"
                 ) from error
         else:
-            arguments = inspect.signature(getattr(rl, entry.policy)).parameters
+            arguments = inspect.signature(getattr(rl, made)).parameters
             read[name] = option(value, f"--policy {name}={value}", arguments[name])
     if "memory" in read:
         size = {"size": read.pop("memory_size")} if "memory_size" in read else {}
         read["memory"] = read["memory"](**size)
-    return getattr(rl, entry.policy)(env, seed=seed, **read)
+    return getattr(rl, made)(env, seed=seed, **read)

@@ -42,6 +42,7 @@ examples:
   denizen train cartpole
   denizen train foraging --mode proxy --steps 50M --seeds 5
   denizen train fruits --algo grpo --steps 200k
+  denizen train pendulum --algo sac
   denizen train breakout --set num_envs=4096 learning_rate=5e-3:0 --device cuda
   denizen train maze.py:Maze --world size=9 --steps 1M
   denizen train --config pole.toml --seed 7
@@ -58,22 +59,24 @@ A --config file has the names of the flags as keys, and tables for NAME=VALUE:
     """The world: a name, or FILE.py:NAME."""
     mode: Annotated[str | None, arg(metavar="MODE", help_behavior_hint="(default: the world's)")] = None
     """Mode of the world foraging; short for --world mode=MODE."""
-    algo: Literal["ppo", "grpo"] = "ppo"
+    algo: Literal["ppo", "grpo", "sac", "td3", "dqn"] = "ppo"
     """The learning algorithm."""
     steps: Annotated[str | None, arg(metavar="N", help_behavior_hint="(default: the world's)")] = None
     """Number of steps of all worlds together, such as 500000, 500k or 50M."""
     total_epochs: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: what --steps needs)")] = None
     """Number of rollouts, in place of --steps."""
     batch_size: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: the recipe's)")] = None
-    """Number of worlds (ppo: num_envs), or of worlds with the same start (grpo: group_size)."""
+    """Number of worlds (ppo: num_envs), of worlds with the same start (grpo: group_size), or of steps in a minibatch
+    (sac, td3, dqn: batch_size)."""
     max_steps: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: the recipe's)")] = None
-    """Number of steps in a rollout (ppo: num_steps, grpo: max_steps)."""
+    """Number of steps in a rollout (grpo: max_steps, others: num_steps)."""
     set: Pairs = ()
     """Settings of the algorithm, for example num_envs=64 learning_rate=3e-4:0 value_clip=none."""
     world: Pairs = ()
     """Options of the world, for example mode=proxy. START:END lets a parameter change during the training."""
     policy: Pairs = ()
-    """Options of the policy: hidden=64,64 memory_size=0 head=popart shared=true activation=tanh."""
+    """Options of the policy: hidden=64,64 memory_size=0 head=popart shared=true activation=tanh (dqn: hidden
+    and duelling; sac and td3: hidden)."""
     seed: Annotated[int, arg(metavar="N")] = 0
     """Seed of the worlds, actions, shuffles and first weights."""
     seeds: Annotated[int, arg(metavar="N")] = 1

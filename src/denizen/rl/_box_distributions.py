@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from denizen.errors import InputError
 from denizen.model import Box
-from denizen.rl._distributions import Gaussian
+from denizen.rl._distributions import Gaussian, normal
 
 ATTEMPTS = 6  # at a gamma number, of which one in 20 fails at most: all of them once in 7e7
 NODES, REACH = 33, 6.0  # of integrals over a normal number: as many within so many deviations
@@ -59,6 +59,16 @@ class SquashedGaussian(NamedTuple):
     def sample(self, uniform: Tensor) -> Tensor:
         """By inversion, one uniform number for each number of the action."""
         return self._squashed(self._free().sample(uniform))
+
+    def drawn(self, uniform: Tensor) -> tuple[Tensor, Tensor]:
+        """Actions as `sample` gives them, and their log-density: exact also where an action rounds to a bound."""
+        noise = normal(uniform)
+        free = self.mean + self.log_std.exp() * noise
+        inside, low, high = _both(self.low, self.high)
+        # log(1 - tanh²) = 2 (log 2 - u - softplus(-2 u)) does not cancel (Haarnoja et al., 2018, appendix C).
+        slope = (0.5 * (high - low)).log() + 2 * (math.log(2) - free - F.softplus(-2 * free))
+        density = -(0.5 * noise.square() + self.log_std + 0.5 * math.log(2 * math.pi)) - torch.where(inside, slope, 0.0)
+        return self._squashed(free), density.sum(-1)
 
     def mode(self) -> Tensor:
         """The squashed mean: the median of each number."""

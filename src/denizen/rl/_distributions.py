@@ -198,8 +198,7 @@ class Gaussian(NamedTuple):
 
     def sample(self, uniform: Tensor) -> Tensor:
         """By inversion, one uniform number for each number of the action."""
-        noise = torch.special.ndtri(uniform.to(torch.float64)).to(torch.float32)
-        return (self.mean + self.log_std.exp() * noise).reshape(-1, *self.shape)
+        return (self.mean + self.log_std.exp() * normal(uniform)).reshape(-1, *self.shape)
 
     def mode(self) -> Tensor:
         """The mean."""
@@ -219,3 +218,82 @@ class Gaussian(NamedTuple):
         wider = other.log_std - self.log_std
         far = (self.mean - other.mean) / other.log_std.exp()
         return (wider + 0.5 * ((-2 * wider).exp() + far.square() - 1)).sum(-1)
+
+
+def normal(uniform: Tensor) -> Tensor:
+    """Standard normal numbers by inversion."""
+    return torch.special.ndtri(uniform.to(torch.float64)).to(torch.float32)
+
+
+class Greedy(NamedTuple):
+    """The choice of the highest value, for certain.
+
+    Attributes:
+        values: float32 `[rows, choices]`; -inf where a choice is closed.
+    """
+
+    values: Tensor
+
+    @staticmethod
+    def of(values: Tensor, open_: Tensor | None = None) -> "Greedy":
+        """From values `[rows, choices]`, and which choices are open (bool); rows where none is count as open."""
+        values = values.to(torch.float32)
+        if open_ is not None:
+            values = values.masked_fill(~(open_ | ~open_.any(-1, keepdim=True)), -torch.inf)
+        return Greedy(values)
+
+    def explored(self, epsilon: Tensor) -> Categorical:
+        """One of the open choices with probability `epsilon` (float32 `[]`), else the best."""
+        is_open = (self.values > -torch.inf).to(torch.float32)
+        best = torch.zeros_like(self.values).scatter(-1, self.mode()[:, None], 1.0)
+        return Categorical((epsilon * is_open / is_open.sum(-1, keepdim=True) + (1 - epsilon) * best).log())
+
+    def sample(self, uniform: Tensor) -> Tensor:
+        """The best choice, whatever was drawn."""
+        return self.mode()
+
+    def mode(self) -> Tensor:
+        """The best choice; the first of equals."""
+        return self.values.argmax(-1)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """0 for the best choice, -inf for others."""
+        return torch.where(action == self.mode(), 0.0, -torch.inf)
+
+    def entropy(self) -> Tensor:
+        """0."""
+        return torch.zeros_like(self.values[:, 0])
+
+    def kl(self, other: "Greedy") -> Tensor:
+        """0 where both choose alike, else infinite."""
+        return torch.where(self.mode() == other.mode(), 0.0, torch.inf)
+
+
+class Certain(NamedTuple):
+    """One action, for certain.
+
+    Attributes:
+        action: float32 `[rows, *shape]`.
+    """
+
+    action: Tensor
+
+    def sample(self, uniform: Tensor) -> Tensor:
+        """The action, whatever was drawn."""
+        return self.action
+
+    def mode(self) -> Tensor:
+        """The action."""
+        return self.action
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """0 for the action, -inf for others."""
+        return torch.where((action == self.action).flatten(1).all(1), 0.0, -torch.inf)
+
+    def entropy(self) -> Tensor:
+        """-inf, as of a density that is all at one place."""
+        return torch.full_like(self.action.flatten(1)[:, 0], -torch.inf)
+
+    def kl(self, other: "Certain") -> Tensor:
+        """0 where both are the same, else infinite."""
+        return torch.where((self.action == other.action).flatten(1).all(1), 0.0, torch.inf)

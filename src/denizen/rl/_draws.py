@@ -25,8 +25,11 @@ class Draws:
 
     def uniform(self, stream: str, step: Tensor, num: int) -> Tensor:
         """Uniform on (0, 1), never 0 or 1: float32 `[rows, num]`."""
-        words = ops.draw_words(self.keys.new_empty(0), num, self.keys, step, stream_number(f"learn/{stream}"))
-        return ((words >> 9).to(torch.float32) + 0.5) * 2.0**-23
+        return ((self.words(stream, step, num) >> 9).to(torch.float32) + 0.5) * 2.0**-23
+
+    def words(self, stream: str, step: Tensor, num: int) -> Tensor:
+        """Whole numbers from 0 to 2**32 - 1: int64 `[rows, num]`."""
+        return ops.draw_words(self.keys.new_empty(0), num, self.keys, step, stream_number(f"learn/{stream}"))
 
 
 class Shuffles:

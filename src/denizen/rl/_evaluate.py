@@ -13,8 +13,9 @@ from denizen._notebook import InNotebook
 from denizen.errors import InputError, nearest
 from denizen.model import Env, Observed
 from denizen.model._env import picture
+from denizen.rl._distributions import Greedy
 from denizen.rl._draws import Draws
-from denizen.rl._policy import ActorCritic, check_fits, for_worlds, rows_of
+from denizen.rl._policy import Policy, check_fits, for_worlds, rows_of
 from denizen.rl._recorded import Recorded
 from denizen.rl._worlds import Worlds
 from denizen.run import choose_device
@@ -91,7 +92,7 @@ class Evaluation(InNotebook):
 
 def evaluate(
     env: Env,
-    policy: ActorCritic,
+    policy: Policy,
     *,
     num_envs: int = 64,
     max_steps: int | None = None,
@@ -127,7 +128,7 @@ def evaluate(
 
 
 def check_evaluation(
-    env: Any, policy: ActorCritic, *, num_envs: Any = 64, max_steps: Any = None, greedy: Any = False, seed: Any = 0
+    env: Any, policy: Policy, *, num_envs: Any = 64, max_steps: Any = None, greedy: Any = False, seed: Any = 0
 ) -> dict[str, Any]:
     """Arguments of `evaluate` by name, as plain values; raises `InputError` where one does not fit."""
     check_fits(policy, env, "evaluate")
@@ -139,7 +140,7 @@ def check_evaluation(
     }
 
 
-def _live(worlds: Worlds, policy: ActorCritic, steps: int, greedy: bool, seed: int) -> Evaluation:
+def _live(worlds: Worlds, policy: Policy, steps: int, greedy: bool, seed: int) -> Evaluation:
     env = worlds.env
     run_state, observed = worlds.begin()
     observed = rows_of(observed, env)
@@ -168,7 +169,7 @@ def _live(worlds: Worlds, policy: ActorCritic, steps: int, greedy: bool, seed: i
     return Evaluation(total[lived], length[lived], over[lived], world[lived], steps, greedy)
 
 
-def _stepper(worlds: Worlds, policy: ActorCritic, draws: Draws, greedy: bool, actors: int) -> Any:
+def _stepper(worlds: Worlds, policy: Policy, draws: Draws, greedy: bool, actors: int) -> Any:
     """One step of lives."""
     env = worlds.env
 
@@ -198,9 +199,9 @@ def _stepper(worlds: Worlds, policy: ActorCritic, draws: Draws, greedy: bool, ac
     return step_of
 
 
-def saliency(policy: ActorCritic, observed: Observed, memory: Tensor) -> tuple[Tensor, Tensor]:
-    """What a policy's network sees, and how much each entry moves the log-probability of its likeliest choice, or
-    the sum of its likeliest numbers.
+def saliency(policy: Policy, observed: Observed, memory: Tensor) -> tuple[Tensor, Tensor]:
+    """What a policy's network sees, and how much each entry moves the log-probability of its likeliest choice, the
+    value of the best one, or the sum of its likeliest numbers.
 
     Args:
         policy: is not changed.
@@ -218,13 +219,16 @@ def saliency(policy: ActorCritic, observed: Observed, memory: Tensor) -> tuple[T
         likeliest = judged.actions.mode()
         # Of numbers the density is highest at the mode, where nothing moves it: what moves is the mode itself.
         numbers = likeliest.is_floating_point()
-        chosen = (likeliest if numbers else judged.actions.log_prob(likeliest.detach())).sum()
+        if isinstance(judged.actions, Greedy):  # which has no probability that moves, but a value
+            chosen = judged.actions.values.amax(-1).sum()
+        else:
+            chosen = (likeliest if numbers else judged.actions.log_prob(likeliest.detach())).sum()
     (gradient,) = torch.autograd.grad(chosen, given)
     return given.detach(), gradient.abs()
 
 
 def play(
-    env: Env, policy: ActorCritic, steps: int, *, greedy: bool = False, seed: int = 0, brain: bool = False
+    env: Env, policy: Policy, steps: int, *, greedy: bool = False, seed: int = 0, brain: bool = False
 ) -> Iterator[tuple[Any, str]]:
     """Pictures of one world in which a policy acts, each with a caption; begins anew where a life ends.
 
@@ -276,7 +280,7 @@ class Validation:
         every: updates between evaluations; None: there are none.
     """
 
-    def __init__(self, every: int | None, given: Mapping[str, Any] | None, env: Env, policy: ActorCritic) -> None:
+    def __init__(self, every: int | None, given: Mapping[str, Any] | None, env: Env, policy: Policy) -> None:
         """Args:
         every: updates between evaluations; None: there are none.
         given: arguments of `evaluate`.
@@ -304,7 +308,7 @@ class Validation:
         """Whether to evaluate after so many updates of all."""
         return self.every is not None and (done % self.every == 0 or done == last)
 
-    def __call__(self, policy: ActorCritic) -> Evaluation:
+    def __call__(self, policy: Policy) -> Evaluation:
         """An evaluation."""
         return evaluate(policy=policy, **self._options)
 
@@ -314,7 +318,7 @@ class Validation:
         return {**self._given, **env}
 
     @classmethod
-    def again(cls, known: Mapping[str, Any], given: Env | None, env: Env, policy: ActorCritic) -> "Validation":
+    def again(cls, known: Mapping[str, Any], given: Env | None, env: Env, policy: Policy) -> "Validation":
         """That of a manifest.
 
         Args:

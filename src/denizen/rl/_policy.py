@@ -90,7 +90,70 @@ class Judged(NamedTuple):
     memory: Tensor
 
 
-class ActorCritic(nn.Module):
+class Policy(nn.Module):
+    """What acts: base of all policies. By itself it has no memory, and nothing to prepare.
+
+    Attributes:
+        env: whose observations and actions it is for.
+        memory_size: width of the memory; 0 without one.
+        draws: uniform numbers that a draw of one action takes.
+    """
+
+    env: Env
+    memory_size: int = 0
+    draws: int = 1
+    normaliser: Normaliser | None  # of inputs
+
+    def __init__(self, env: Env) -> None:
+        """Args:
+        env: whose observations and actions it is for.
+        """
+        super().__init__()
+        self.env, self.normaliser = env, None
+        self._plain = type(env._looks).network_input is Env.network_input
+        self._acts, self._sees = env.action_space, env.observation_space  # asked for once: in a step they are traced
+
+    def forward(
+        self,
+        observation: Tensor,
+        memory: Tensor,
+        action_mask: Tensor | None = None,
+        privileged: Tensor | None = None,
+        first: Tensor | None = None,
+        *,
+        actor_only: bool = False,
+        given: Tensor | None = None,
+    ) -> Judged:
+        """What it makes of observations; see `ActorCritic.forward`."""
+        raise NotImplementedError
+
+    def first_memory(self, rows: int, device: torch.device) -> Tensor:
+        """Memory at the start of a life: zeros float32 `[rows, memory_size]`."""
+        return torch.zeros(rows, self.memory_size, device=device)
+
+    def prepared(self, dtype: torch.dtype) -> contextlib.AbstractContextManager[None]:
+        """While this lasts the parameters do not change."""
+        return contextlib.nullcontext()
+
+    def inputs(self, observation: Tensor) -> Tensor:
+        """What the environment makes of stored observations for a network."""
+        if self._plain:
+            return encoded(self._sees, observation)
+        return self.env.network_input(observation)
+
+    def normalised(self, given: Tensor) -> Tensor:
+        """Inputs as the bodies take them."""
+        return given if self.normaliser is None else self.normaliser(given)
+
+    def heads(self) -> list[nn.Linear]:
+        """Of actor and critic that are one operation with small bodies; here none."""
+        return []
+
+    def precompile(self, heads: list[nn.Linear], acting: int, learning: int, dtype: torch.dtype) -> None:
+        """Have own kernels compiled; here there are none."""
+
+
+class ActorCritic(Policy):
     """An actor and a critic.
 
     The body turns inputs into features; the actor is one linear layer on them. The critic sees the same features, or
@@ -131,13 +194,11 @@ class ActorCritic(nn.Module):
         Raises:
             InputError: the body does not take the environment's observations, or gives no `[rows, width]`.
         """
-        super().__init__()
         check_env(env, "ActorCritic")
         check_drawn(env)
+        super().__init__(env)
         check_makes("head", head, "dz.rl.PopArt", "width")
-        self.env, memory = env, memory_of(memory, memory_size)
-        self._plain = type(env._looks).network_input is Env.network_input
-        self._acts, self._sees = env.action_space, env.observation_space  # asked for once: in a step they are traced
+        memory = memory_of(memory, memory_size)
         self.body, self.critic_body = body, critic_body
         self.normaliser = self._checked(normaliser)
         self.privileged_normaliser: Normaliser | None = None
@@ -221,10 +282,6 @@ class ActorCritic(nn.Module):
             observed = rows_of(worlds._start(worlds.keys, {}, worlds.keys.new_zeros(()))[1], self.env)
         given = self.env.privileged_input(observed.observation, observed.privileged)
         return 0 if given is None else given.shape[-1]
-
-    def first_memory(self, rows: int, device: torch.device) -> Tensor:
-        """Memory at the start of a life: zeros float32 `[rows, memory_size]`."""
-        return torch.zeros(rows, self.memory_size, device=device)
 
     def forward(
         self,
@@ -319,16 +376,6 @@ class ActorCritic(nn.Module):
         own = ("training_value", "value")
         plain = self.critic is None and all(getattr(type(self.head), m) is getattr(ValueHead, m) for m in own)
         return [self.actor, self.head.linear] if plain else []
-
-    def inputs(self, observation: Tensor) -> Tensor:
-        """What the environment makes of stored observations for a network."""
-        if self._plain:
-            return encoded(self._sees, observation)
-        return self.env.network_input(observation)
-
-    def normalised(self, given: Tensor) -> Tensor:
-        """Inputs as the bodies take them."""
-        return given if self.normaliser is None else self.normaliser(given)
 
     def _seen(self, observation: Tensor) -> Tensor:
         """Inputs of the network; bytes as they are where the environment makes floats of them and no more."""
@@ -430,7 +477,7 @@ class Tower(nn.Sequential):
         return None
 
 
-def check_fits(policy: ActorCritic, env: Any, what: str) -> None:
+def check_fits(policy: Policy, env: Any, what: str) -> None:
     """Raise `InputError` where this is no environment, or one with other observations or actions than a policy's.
 
     Args:
@@ -441,7 +488,7 @@ def check_fits(policy: ActorCritic, env: Any, what: str) -> None:
     from denizen.rl._from_gymnasium import Foreign
 
     check_env(env, what)
-    if not isinstance(policy, ActorCritic):
+    if not isinstance(policy, Policy):
         raise InputError(f"{what}: policy is {named(policy)}, expected a dz.rl.ActorCritic, such as dz.rl.mlp(env)")
     check_float32(policy, what)
     if isinstance(env, Foreign):
@@ -461,6 +508,8 @@ def check_fits(policy: ActorCritic, env: Any, what: str) -> None:
 def check_learns(policy: ActorCritic, env: Any, what: str) -> None:
     """`check_fits`, and raise `InputError` where ratios would not begin at 1."""
     check_fits(policy, env, what)
+    if not isinstance(policy, ActorCritic):
+        raise InputError(f"{what}: policy is {named(policy)}, expected a dz.rl.ActorCritic, such as dz.rl.mlp(env)")
     if any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in policy.modules()):
         raise InputError(f"{what}: the policy has dropout, so its ratios would not begin at 1; set its p to 0")
     for module in policy.modules():
@@ -481,10 +530,10 @@ def check_drawn(env: Env) -> None:
         )
 
 
-def check_float32(policy: ActorCritic, what: str) -> None:
+def check_float32(policy: Policy, what: str) -> None:
     """Raise `InputError` where what a policy learns, or acts by, is no float32."""
     for name, parameter in policy.named_parameters():
-        used = parameter.requires_grad or parameter is getattr(policy.actor, "weight", None)
+        used = parameter.requires_grad or parameter is getattr(getattr(policy, "actor", None), "weight", None)
         if used and parameter.dtype != torch.float32:
             raise InputError(
                 f"{what}: the policy's {name} is {parameter.dtype}, expected torch.float32, since observations are; "

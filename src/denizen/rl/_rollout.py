@@ -11,7 +11,7 @@ from denizen.model import Env, Observed
 from denizen.nn import kernels
 from denizen.rl import _processes as processes
 from denizen.rl._draws import Draws
-from denizen.rl._policy import ActorCritic, Judged, for_worlds, rows_of
+from denizen.rl._policy import Judged, Policy, for_worlds, rows_of
 from denizen.rl._recorded import Recorded
 from denizen.rl._worlds import Step, Worlds
 
@@ -31,7 +31,7 @@ class RolloutState:
         length: int64 `[rows]`: steps of the present life so far.
     """
 
-    def __init__(self, worlds: Worlds, policy: ActorCritic) -> None:
+    def __init__(self, worlds: Worlds, policy: Policy) -> None:
         run_state, observed = worlds.begin()
         self.worlds = run_state.clone()  # fields of equal value may share memory
         self.observed = Observed(*[None if part is None else part.clone() for part in rows_of(observed, worlds.env)])  # type: ignore[arg-type]  # pyrefly: ignore
@@ -69,6 +69,11 @@ class RolloutState:
         torch._foreach_copy_([mine for mine, _ in pairs], values)
 
 
+def can_cut(env: Env) -> bool:
+    """Whether an environment can cut a life off."""
+    return env.time_limit is not None or type(env).truncated is not Env.truncated
+
+
 class Rollout:
     """A policy in worlds, and buffers of what happened in so many steps, each `[steps, rows, …]`.
 
@@ -85,10 +90,20 @@ class Rollout:
         bootstrap: float32 `[steps, rows]`: value of the state each step led to, before a reset.
         flows: sums over the rollout of the environment's flows: float32 `[flows]`.
         lives: of lives that ended: count, sum, smallest and largest return, sum of lengths: float32 `[5]`.
+        finals: last looks of lives that may have been cut off, and their `rows`, each `[steps, looks, …]`, where they
+            are kept and lives can be cut off.
     """
 
     def __init__(
-        self, worlds: Worlds, policy: ActorCritic, steps: int, seed: int, autocast: Any, *, values: bool = True
+        self,
+        worlds: Worlds,
+        policy: Policy,
+        steps: int,
+        seed: int,
+        autocast: Any,
+        *,
+        values: bool = True,
+        finals: bool = False,
     ) -> None:
         """Args:
         worlds: on their device.
@@ -97,11 +112,13 @@ class Rollout:
         seed: of actions.
         autocast: makes the context in which the policy runs.
         values: whether the critic judges states; else `value` and `bootstrap` stay 0.
+        finals: whether to keep what was seen last of lives that may have been cut off.
         """
-        self._worlds, self._policy, self._autocast, self._with_values = worlds, policy, autocast, values
+        self._worlds, self._autocast, self._with_values = worlds, autocast, values
+        self._policy: Any = policy
         self.state, self.steps = RolloutState(worlds, policy), steps
         env, rows, device = worlds.env, self.state.rows, worlds.device
-        self._cuts = values and (env.time_limit is not None or type(env).truncated is not Env.truncated)
+        self._cuts = (values or finals) and can_cut(env)
         self._actors = env.num_actors or 1
         self._draws = Draws(seed, torch.arange(rows, device=device) + processes.rank() * rows)
         self._step = Recorded(self._next, policy, worlds.world_params, *worlds.modules, in_place=worlds.in_place)
@@ -112,6 +129,7 @@ class Rollout:
         self.bootstrap = torch.zeros(steps, rows, device=device)
         self.flows = torch.zeros(sum(kind == "flow" for kind in env.all_series.values()), device=device)
         self.lives = torch.zeros(5, device=device)
+        self.finals: dict[str, Tensor] = {}
 
     def keep_memories(self, length: int) -> None:
         """Keep memories at the start of every segment of so many steps, which `steps` divide into."""
@@ -195,6 +213,7 @@ class Rollout:
             seen[FEATURES] = torch.stack(columns[list(row).index(FEATURES)])
             fields["value"].copy_(self._values(seen))
         elif "value" not in row:
+            self.finals = {n: torch.stack(column) for n, column in zip(ends, columns[len(row) :], strict=True)}
             return
         self.bootstrap.copy_(torch.cat([fields["value"][1:], self._value(state.parts())[None]]))
         if self._cuts:

@@ -13,11 +13,9 @@ from denizen.errors import InputError, expect_function
 from denizen.model import Env
 from denizen.rl import _processes as processes
 from denizen.rl._best_policy import Patience
-from denizen.rl._grpo import GRPO
 from denizen.rl._live import live_view
-from denizen.rl._policy import ActorCritic
-from denizen.rl._ppo import PPO
-from denizen.rl._train import Loop, Trained, new_loop
+from denizen.rl._policy import Policy
+from denizen.rl._train import Algorithm, Loop, Trained, new_loop
 from denizen.rl._worlds import named
 from denizen.rng import MAX_SEED
 from denizen.run._folder import check_free
@@ -27,8 +25,8 @@ AT_ONCE = 16  # torch has 32 streams, which others use as well
 
 def train_seeds(
     env: Env,
-    policy: Callable[[int], ActorCritic],
-    algorithm: PPO | GRPO,
+    policy: Callable[[int], Policy],
+    algorithm: Algorithm,
     total_steps: int,
     *,
     seeds: Sequence[int],
@@ -55,7 +53,7 @@ def train_seeds(
     Args:
         env: the environment.
         policy: makes the policy of a seed.
-        algorithm: `PPO` or `GRPO`, with its settings.
+        algorithm: with its settings, as `train` takes it.
         total_steps: steps of worlds of each training.
         seeds: of worlds, actions and shuffles; at most 16, all different.
         device: as `train` takes it.

@@ -3,7 +3,7 @@
 train
   Loop             update after update: metrics, saves, validations, the best policy
     Updates        an update as it is, compiled, or captured as one CUDA graph
-      PPO, GRPO    the algorithm: its `update` changes a `Training` in place
+      PPO, SAC, …  the algorithm: its `update` changes a `Training` in place
         Rollout    the policy acts in the worlds; what happened is in buffers
           Worlds   step, end and begin anew
 """
@@ -13,9 +13,10 @@ import dataclasses
 import math
 import shlex
 import time
+import warnings
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -29,12 +30,15 @@ from denizen.rl import _processes as processes
 from denizen.rl._best_policy import BestPolicy, Patience
 from denizen.rl._curriculum import described
 from denizen.rl._distributions import Gaussian
+from denizen.rl._dqn import DQN
 from denizen.rl._evaluate import Evaluation, Validation
 from denizen.rl._grpo import GRPO
 from denizen.rl._live import live_view
 from denizen.rl._metrics import Times, measures_of
-from denizen.rl._policy import ActorCritic
+from denizen.rl._policy import Policy
 from denizen.rl._ppo import PPO
+from denizen.rl._sac import SAC
+from denizen.rl._td3 import TD3
 from denizen.rl._training_folder import METRICS, TrainingFolder, create_together, difference
 from denizen.rl._updates import Updates
 from denizen.rl._worlds import named
@@ -42,6 +46,8 @@ from denizen.run import choose_device
 from denizen.run._fingerprint import describe, differences, fingerprint
 from denizen.tools import JsonLines, MetricsWriter
 
+Algorithm = PPO | GRPO | SAC | TD3 | DQN
+LOSSES = ("policy_loss", "critic_loss", "q_loss")  # metrics that are no number once a training is lost
 CHECKS = 100  # of several processes at whether to save, on which they must agree
 
 
@@ -63,7 +69,7 @@ class Trained(InNotebook):
         stopped: patience ended the training before its time.
     """
 
-    policy: ActorCritic = dataclasses.field(repr=False)
+    policy: Policy = dataclasses.field(repr=False)
     best_weights: dict[str, Tensor] = dataclasses.field(repr=False)
     metrics: list[dict[str, Any]] = dataclasses.field(repr=False)
     updates: int
@@ -123,8 +129,8 @@ class Trained(InNotebook):
 
 def train(
     env: Env,
-    policy: ActorCritic,
-    algorithm: PPO | GRPO,
+    policy: Policy,
+    algorithm: Algorithm,
     total_steps: int,
     *,
     seed: int = 0,
@@ -150,7 +156,7 @@ def train(
     Args:
         env: the environment.
         policy: learns in place.
-        algorithm: `PPO` or `GRPO`, with its settings.
+        algorithm: `PPO`, `GRPO`, `rl.SAC`, `rl.TD3` or `rl.DQN`, with its settings.
         total_steps: steps of worlds, rounded up to whole updates.
         seed: of worlds, actions and shuffles.
         device: None: CUDA where there is a device that works, else the CPU.
@@ -195,8 +201,8 @@ def train(
 
 def new_loop(
     env: Env,
-    policy: ActorCritic,
-    algorithm: PPO | GRPO,
+    policy: Policy,
+    algorithm: Algorithm,
     total_steps: int,
     *,
     seed: int = 0,
@@ -219,7 +225,7 @@ def new_loop(
     save_every = _pace("train", save_every)
     _check_options(compile, sinks, patience)
     device = choose_device(device, "train")[0]
-    training = algorithm.init(env, policy, total_steps=total_steps, seed=seed, device=device, params=params)
+    training = algorithm.init(env, cast(Any, policy), total_steps=total_steps, seed=seed, device=device, params=params)
     validated = Validation(validate_every, validation, training.worlds.env, policy)
     facts = {
         "env": fingerprint(training.worlds.env),
@@ -242,8 +248,8 @@ def new_loop(
 def resume(
     folder: Path | str,
     env: Env,
-    policy: ActorCritic,
-    algorithm: PPO | GRPO,
+    policy: Policy,
+    algorithm: Algorithm,
     *,
     steps: int | None = None,
     device: torch.device | str | None = None,
@@ -294,8 +300,8 @@ def resume(
 def _resumed(
     kept: TrainingFolder,
     env: Env,
-    policy: ActorCritic,
-    algorithm: PPO | GRPO,
+    policy: Policy,
+    algorithm: Algorithm,
     steps: int | None,
     device: torch.device | str | None,
     params: dict[str, Any] | None,
@@ -311,7 +317,9 @@ def _resumed(
     total = known["total_steps"]
     if steps is not None:  # beyond whole updates, which may be more than was asked for
         total = -(-total // algorithm.samples) * algorithm.samples + steps
-    training = algorithm.init(env, policy, total_steps=total, seed=known["seed"], device=device, params=params)
+    training = algorithm.init(
+        env, cast(Any, policy), total_steps=total, seed=known["seed"], device=device, params=params
+    )
     now = {"algorithm": describe(algorithm), "policy": _shapes(policy), "params": described(params)}
     differing = {"env": "; ".join(differences(known["env"], fingerprint(training.worlds.env)))}
     differing.update({name: difference(known.get(name, value), value) for name, value in now.items()})
@@ -388,6 +396,9 @@ class Loop:
                     )
                 tensor.copy_(saved[name])
         self._over = self.best_policy.patience_over()
+        lacking = self.training.lacking()
+        if lacking:
+            warnings.warn(f"run folder {self.folder.path}: {lacking}", stacklevel=4)
         if processes.rank() > 0:
             return
         self.folder.trim_metrics()
@@ -493,7 +504,7 @@ class Loop:
         self._times.add_to(row)
         self.rows.append(row)
         scaled = self.training.algorithm.precision == "float16"  # there an overflow is skipped, and goes by
-        if self._lost is None and not scaled and math.isnan(row.get("policy_loss", 0.0)):
+        if self._lost is None and not scaled and any(math.isnan(row.get(name, 0.0)) for name in LOSSES):
             self._lost = row["step"]
         if processes.size() == 1:  # several stop together, where they save
             self._faulty = self._faulty or row.get("faulty", 0.0) > 0 or self._lost is not None
@@ -548,8 +559,11 @@ class Loop:
 
 
 def _check_algorithm(algorithm: Any, what: str) -> None:
-    if not isinstance(algorithm, PPO | GRPO):
-        raise InputError(f"{what}: algorithm is {named(algorithm)}, expected dz.PPO(…) or dz.GRPO(…)")
+    if not isinstance(algorithm, Algorithm):
+        raise InputError(
+            f"{what}: algorithm is {named(algorithm)}, expected dz.PPO(…), dz.GRPO(…), dz.rl.SAC(…), dz.rl.TD3(…) or "
+            f"dz.rl.DQN(…)"
+        )
 
 
 def _check_options(compile: Any, sinks: Any, patience: Any) -> None:
@@ -575,7 +589,7 @@ def _check_kept(folder: Any, settings: Any) -> None:
         json_values("train", "settings", settings)
 
 
-def _shapes(policy: ActorCritic) -> dict[str, str]:
+def _shapes(policy: Policy) -> dict[str, str]:
     shapes = {name: f"{tensor.dtype}{list(tensor.shape)}" for name, tensor in policy.state_dict().items()}
-    usual = policy.distribution is Gaussian  # as of folders that do not tell
-    return shapes if usual else {**shapes, "distribution": policy.distribution.__name__}
+    kind: Any = getattr(policy, "distribution", Gaussian)
+    return shapes if kind is Gaussian else {**shapes, "distribution": kind.__name__}  # folders before it tell none

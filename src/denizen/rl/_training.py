@@ -14,7 +14,7 @@ from denizen.rl._curriculum import Curriculum
 from denizen.rl._metrics import Phases, joined, rollout_metrics
 from denizen.rl._normaliser import take_in
 from denizen.rl._optimizer import FlatAdam
-from denizen.rl._policy import ActorCritic
+from denizen.rl._policy import Policy
 from denizen.rl._rollout import Rollout
 from denizen.rl._settings import Rate
 from denizen.rl._worlds import Worlds
@@ -45,12 +45,12 @@ class Training:
         self,
         algorithm: Any,
         worlds: Worlds,
-        policy: ActorCritic,
+        policy: Policy,
         num_updates: int,
         seed: int,
         curriculum: Curriculum,
         *,
-        learnt: Callable[[ActorCritic], Sequence[Sequence[nn.Parameter]]],
+        learnt: Callable[[Any], Sequence[Sequence[nn.Parameter]]],
         values: bool = True,
     ) -> None:
         """Args:
@@ -67,7 +67,7 @@ class Training:
         self.algorithm, self.worlds, self.num_updates, self.seed = algorithm, worlds, num_updates, seed
         self.curriculum, self.phases = curriculum, Phases(worlds.device)
         self.pool = pool_of(worlds.env)
-        self.policy = policy.to(worlds.device).train()
+        self.policy: Any = policy.to(worlds.device).train()
         self._dtype, self._device = PRECISIONS[algorithm.precision], worlds.device
         self.optimizer = FlatAdam(
             learnt(self.policy),
@@ -75,7 +75,7 @@ class Training:
             eps=algorithm.adam_eps,
             scale=_FIRST_SCALE if self._dtype == torch.float16 else None,
         )
-        self.rollout = Rollout(worlds, self.policy, algorithm.num_steps, seed, self.autocast, values=values)
+        self.rollout = self._acting(seed, values)
         self.updates = torch.zeros((), dtype=torch.int64, device=worlds.device)
         self.rate = Rate(algorithm.learning_rate, worlds.device)
         self._backend: str | None = None
@@ -87,8 +87,12 @@ class Training:
             return contextlib.nullcontext()
         return torch.autocast(self._device.type, self._dtype, cache_enabled=False)
 
+    def _acting(self, seed: int, values: bool) -> Rollout:
+        """What acts in the worlds."""
+        return Rollout(self.worlds, self.policy, self.algorithm.num_steps, seed, self.autocast, values=values)
+
     def prepared(self) -> contextlib.AbstractContextManager[None]:
-        """While this lasts the policy acts and does not learn; see `ActorCritic.prepared`."""
+        """While this lasts the policy acts and does not learn; see `Policy.prepared`."""
         return self.policy.prepared(self._dtype)
 
     def begin(self) -> None:
@@ -120,7 +124,7 @@ class Training:
         self.policy.precompile(self.heads(), self.rollout.state.rows, rows, self._dtype)
 
     def heads(self) -> list[nn.Linear]:
-        """Of actor and critic that are learnt; see `ActorCritic.heads`."""
+        """Of actor and critic that are learnt; see `Policy.heads`."""
         return self.policy.heads()
 
     def compile(self, backend: str | None = "inductor", loss: bool = True) -> None:
@@ -179,6 +183,10 @@ class Training:
         """What an update depends on and each process has of its own, by name: its worlds."""
         # Run folders know the state of a rollout as memo.
         return {f"memo.{k}": tensor for k, tensor in enumerate(self.rollout.state.tensors())}
+
+    def lacking(self) -> str:
+        """What a checkpoint does not hold, in words; empty where it holds everything."""
+        return ""
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that an update depends on, by name; what a checkpoint holds."""

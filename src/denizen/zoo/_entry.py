@@ -41,6 +41,7 @@ class WorldEntry:
         about: one line for people.
         build: class or function that makes the world; its arguments are options that `--world` takes.
         steps: of worlds, in a training.
+        steps_of: likewise, of algorithms that need fewer or more.
         policy: ``"mlp"`` or ``"conv"``.
         policy_options: for that, as `--policy` takes them.
         settings: of each algorithm, as `--set` takes them.
@@ -49,6 +50,7 @@ class WorldEntry:
     about: str
     build: Callable[..., Env]
     steps: int = 500_000
+    steps_of: Mapping[str, int] = dataclasses.field(default_factory=dict)
     policy: str = "mlp"
     policy_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     settings: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)

@@ -1,0 +1,289 @@
+"""SAC, TD3 and DQN: targets by hand, when learning begins, resume, evaluation, and what is refused."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import denizen as dz
+from denizen.errors import InputError
+from denizen.rl._replay import Batch
+from denizen.rl._sac import temperature_loss
+from denizen.zoo import probes
+from denizen.zoo.cartpole import CartPole
+from denizen.zoo.pendulum import Pendulum
+
+SMALL = {"num_envs": 4, "num_steps": 2, "gradient_steps": 2, "batch_size": 8, "buffer_size": 200, "learning_starts": 32}
+KINDS = {
+    "sac": (Pendulum, dz.rl.soft_mlp, dz.rl.SAC),
+    "td3": (Pendulum, dz.rl.deterministic_mlp, dz.rl.TD3),
+    "dqn": (CartPole, dz.rl.q_mlp, dz.rl.DQN),
+}
+
+
+def made(kind, **changes):
+    """(environment, policy, algorithm), all of them small."""
+    world, policy, algorithm = KINDS[kind]
+    return world(), policy(world(), (8,)), algorithm(**{**SMALL, **changes})
+
+
+def begun(kind, **changes):
+    env, policy, algorithm = made(kind, **changes)
+    return algorithm.init(env, policy, total_steps=1000, device="cpu")
+
+
+def rows(training, count=5):
+    """A minibatch of any numbers, one row of which ended for good."""
+    env, draw = training.worlds.env, torch.Generator().manual_seed(0)
+    size = env.observation_space.shape[0]
+    seen, later = torch.randn(2, count, size, generator=draw)
+    if isinstance(env, CartPole):
+        action = torch.randint(2, (count,), generator=draw)
+    else:
+        action = 2 * torch.rand(count, 1, generator=draw) - 1
+    discount = torch.tensor([0.9, 0.0, 0.81, 0.9, 0.9])
+    return Batch(seen, action, torch.randn(count, generator=draw), discount, later, None)
+
+
+def test_the_temperature_rises_while_the_entropy_is_below_its_aim():
+    log_temperature = torch.tensor(math.log(0.5), requires_grad=True)
+    loss = temperature_loss(log_temperature, torch.tensor(2.0), -1.0)  # the entropy is -2, and is to be -1
+    assert loss.item() == pytest.approx(0.5 * (-2.0 + 1.0))
+    (slope,) = torch.autograd.grad(loss, log_temperature)
+    assert slope.item() == pytest.approx(-0.5)  # downhill is a higher temperature
+
+
+def test_the_entropy_aimed_at_is_minus_the_number_of_components():
+    training = begun("sac")
+    assert training.algorithm._aim(training) == -1.0
+    assert begun("sac", target_entropy=-0.3).algorithm._aim(training) == -0.3
+
+
+def test_sac_learns_the_soft_value_by_the_lesser_critic():
+    training = begun("sac", temperature=0.25)
+    batch, uniform = rows(training), torch.rand(5, 1, generator=torch.Generator().manual_seed(3))
+    policy, algorithm = training.policy, training.algorithm
+    loss, _ = algorithm._critic_loss(training, batch, uniform)
+    normal, number = torch.distributions.Normal(0, 1), policy.actor(policy.body(batch.following))
+    mean, std = number[:, :1], number[:, 1:].exp()
+    noise = normal.icdf(uniform)
+    share = torch.tanh(mean + std * noise)
+    log_prob = (normal.log_prob(noise) - std.log() - torch.log(1 - share**2))[:, 0]
+    later = training.followers["critics"].module(batch.following, share).min(0).values - 0.25 * log_prob
+    target = batch.reward + batch.discount * later
+    value = policy.critics(batch.observation, batch.action / 2)  # torques go from -2 to 2
+    assert loss.item() == pytest.approx(float(((value - target) ** 2).mean(1).sum().detach()), rel=1e-4)
+
+
+def test_td3_smooths_its_target_and_keeps_it_within_bounds():
+    training = begun("td3", target_noise=0.4, noise_clip=0.3)
+    batch, uniform = rows(training), torch.tensor([0.5, 0.999, 0.001, 0.6, 0.3])[:, None]
+    loss, _ = training.algorithm._critic_loss(training, batch, uniform)
+    noise = (0.4 * torch.distributions.Normal(0, 1).icdf(uniform)).clamp(-0.3, 0.3)
+    assert noise[1:3].flatten().tolist() == pytest.approx([0.3, -0.3])
+    policy, target_actor = training.policy, training.followers["actor"].module
+    share = (torch.tanh(target_actor(batch.following)) + noise).clamp(-1, 1)
+    target = batch.reward + batch.discount * training.followers["critics"].module(batch.following, share).min(0).values
+    value = policy.critics(batch.observation, batch.action / 2)
+    assert loss.item() == pytest.approx(float(((value - target) ** 2).mean(1).sum().detach()), rel=1e-4)
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_dqn_judges_the_best_choice_by_its_target_network(double):
+    training = begun("dqn", double=double, huber=None)
+    target = training.followers["q"]
+    with torch.no_grad():
+        target.flat.add_(torch.randn(target.flat.shape, generator=torch.Generator().manual_seed(4)))
+    batch = rows(training)._replace(following_mask=torch.tensor([[True, True]] * 4 + [[False, True]]))
+    loss, _ = training.algorithm._loss(training, batch)
+    own, its = training.policy.values(batch.following), target.module.values(batch.following)
+    best = (own if double else its).argmax(1)
+    best[4] = 1  # the other one is closed
+    aim = batch.reward + batch.discount * its[torch.arange(5), best]
+    value = training.policy.values(batch.observation)[torch.arange(5), batch.action]
+    assert loss.item() == pytest.approx(float((0.5 * (value - aim) ** 2).mean().detach()), rel=1e-5)
+
+
+def test_errors_count_by_their_size_beyond_the_huber_limit():
+    training = begun("dqn", huber=0.5)
+    batch = rows(training)
+    loss, _ = training.algorithm._loss(training, batch)
+    with torch.no_grad():
+        its, own = training.followers["q"].module.values(batch.following), training.policy.values(batch.following)
+        aim = batch.reward + batch.discount * its.gather(1, own.argmax(1)[:, None])[:, 0]
+        error = (training.policy.values(batch.observation).gather(1, batch.action[:, None])[:, 0] - aim).abs()
+    plain = torch.where(error <= 0.5, 0.5 * error**2, 0.5 * (error - 0.25))
+    assert loss.item() == pytest.approx(plain.mean().item(), rel=1e-5)
+
+
+def test_duelling_values_differ_by_centred_advantages():
+    network = dz.rl.q_mlp(CartPole(), (8,), duelling=True)
+    look = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    features = network.body(look)
+    assert torch.allclose(network.values(look).mean(1), network.state_value(features)[:, 0], atol=1e-6)
+    gap = network.q(features)[:, 1] - network.q(features)[:, 0]
+    assert torch.allclose(network.values(look)[:, 1] - network.values(look)[:, 0], gap, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_learnt_before_its_time(kind):
+    training = begun(kind)
+    update = dz.rl.Updates(training, compile=False)
+    weights = [p.detach().clone() for p in training.policy.parameters()]
+    for _ in range(3):
+        update()
+    assert all(torch.equal(now, then) for now, then in zip(training.policy.parameters(), weights, strict=True))
+    assert training.learnt == 0
+    update()  # 32 steps are there
+    assert training.learnt == 2
+    assert not all(torch.equal(now, then) for now, then in zip(training.policy.parameters(), weights, strict=True))
+
+
+def test_targets_follow_by_copies_or_by_shares():
+    training = begun("dqn", target_every=3, gradient_steps=1)
+    update, target = dz.rl.Updates(training, compile=False), training.followers["q"]
+    now = lambda: torch.cat([p.detach().flatten() for p in training.policy.parameters()])
+    first = target.flat.clone()
+    for number in range(1, 7):  # learning begins in the fourth
+        update()
+        assert torch.equal(target.flat, now() if number == 6 else first)
+    training = begun("sac", tau=0.25, gradient_steps=1)
+    update, target = dz.rl.Updates(training, compile=False), training.followers["critics"]
+    for _ in range(4):
+        before = target.flat.clone()
+        update()
+    leader = torch.cat([p.detach().flatten() for p in training.policy.critics.parameters()])
+    assert torch.allclose(target.flat, 0.75 * before + 0.25 * leader, atol=1e-7)
+
+
+@pytest.mark.parametrize("gradient_steps", [2, 3])
+def test_the_actor_of_td3_learns_every_second_time(gradient_steps):
+    training = begun("td3", gradient_steps=gradient_steps, learning_starts=8, policy_delay=2)
+    update = dz.rl.Updates(training, compile=False)
+    for _ in range(4):
+        update()
+    assert training.learnt == 4 * gradient_steps
+    assert training.optimizers["critics"].tensors()["0.step"] == 4 * gradient_steps
+    assert training.optimizer.tensors()["0.step"] == 2 * gradient_steps
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_resume_goes_on_bit_for_bit(kind, tmp_path):
+    changes = {"buffer_size": 48} | ({"epsilon": 0.2} if kind == "dqn" else {})  # the ring is full before the resume
+    options = {"device": "cpu", "progress": False}
+    through = dz.train(*made(kind, **changes), 160, **options)
+    dz.train(*made(kind, **changes), 120, folder=tmp_path / "run", **options)
+    resumed = dz.rl.resume(tmp_path / "run", *made(kind, **changes), steps=40, progress=False)
+    assert (len(resumed.metrics), resumed.updates) == (5, 20)
+    for name, tensor in through.policy.state_dict().items():
+        assert torch.equal(tensor, resumed.policy.state_dict()[name]), name
+
+
+def test_a_replay_that_is_not_saved_begins_anew_and_is_told_of(tmp_path):
+    options = {"device": "cpu", "progress": False}
+    dz.train(*made("sac", save_replay=False), 80, folder=tmp_path / "run", **options)
+    with pytest.warns(UserWarning, match="its replay was not saved .* before it holds 32 steps again"):
+        resumed = dz.rl.resume(tmp_path / "run", *made("sac", save_replay=False), steps=80, progress=False)
+    assert resumed.updates == 20
+    held = {one.name: one.stat().st_size for one in (tmp_path / "run" / "checkpoints").glob("update-*")}
+    dz.train(*made("sac"), 80, folder=tmp_path / "whole", **options)
+    whole = {one.name: one.stat().st_size for one in (tmp_path / "whole" / "checkpoints").glob("update-*")}
+    assert max(held.values()) < min(whole.values()) - 4000  # 200 steps of 5 numbers
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_greedy_lives_have_no_noise(kind):
+    env, policy, algorithm = made(kind)
+    trained = dz.train(env, policy, algorithm, 160, device="cpu", progress=False)
+    options = {"num_envs": 3, "max_steps": 20, "device": "cpu"}
+    one, other = (dz.rl.evaluate(env, trained.policy, greedy=True, **options) for _ in range(2))
+    assert torch.equal(one.returns, other.returns)
+    drawn = dz.rl.evaluate(env, trained.policy, **options)
+    assert torch.equal(drawn.returns, one.returns) == (kind != "sac")  # whose policy draws by itself
+    assert len(list(dz.rl.play(env, trained.policy, 2, greedy=True, brain=kind != "sac"))) == 3
+
+
+def test_validation_keeps_the_best_policy():
+    env, policy, algorithm = made("sac")
+    validation = {"num_envs": 2, "max_steps": 5, "greedy": True}
+    patience = dz.rl.Patience(updates=100)
+    trained = dz.train(
+        env,
+        policy,
+        algorithm,
+        160,
+        device="cpu",
+        progress=False,
+        validate_every=10,
+        validation=validation,
+        patience=patience,
+    )
+    assert [update for update, _ in trained.evaluations] == [10, 20]
+    assert max(one.mean for _, one in trained.evaluations) == pytest.approx(trained["best_score"][-1])
+
+
+def test_worlds_that_wait_are_never_learnt_from():
+    env = probes.Both()
+    algorithm = dz.rl.DQN(**{**SMALL, "max_resets": 1})  # each life is one step, so three of four worlds wait
+    training = algorithm.init(env, dz.rl.q_mlp(env, (8,)), total_steps=1000, device="cpu")
+    update = dz.rl.Updates(training, compile=False)
+    for _ in range(20):
+        update()
+    assert training.rollout.state.worlds.waited.sum() > 0
+    replay = training.replay
+    assert replay.stored() < replay.filled * 4
+    age, row = replay.draw(torch.arange(0, 2**32, 2**22))
+    assert bool((replay.batch(age, row).discount == 0).all())  # of those that act every life ends
+
+
+def test_several_actors_share_a_policy():
+    env = probes.Padded(actors=3, garbage=1e4)
+    weights = []
+    for garbage in (0.0, 1e4):
+        env = probes.Padded(actors=3, garbage=garbage)
+        trained = dz.train(
+            env, dz.rl.q_mlp(env, (8,)), dz.rl.DQN(**{**SMALL, "buffer_size": 600}), 160, device="cpu", progress=False
+        )
+        weights.append(torch.cat([p.detach().flatten() for p in trained.policy.parameters()]))
+    assert torch.equal(*weights)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: dz.rl.soft_mlp(CartPole()), "expected a dz.rl.Box"),
+        (lambda: dz.rl.q_mlp(Pendulum()), "expected a dz.rl.Discrete"),
+        (lambda: dz.rl.deterministic_mlp(Pendulum(), (0,)), "hidden"),
+        (lambda: dz.rl.SAC(buffer_size=100), "buffer_size=100, expected at least batch_size=256"),
+        (lambda: dz.rl.SAC(learning_starts=100), "learning_starts=100 steps, expected at least batch_size=256"),
+        (lambda: dz.rl.SAC(tau=2.0), "tau"),
+        (lambda: dz.rl.TD3(policy_delay=0), "policy_delay"),
+        (lambda: dz.rl.DQN(epsilon=1.5), "epsilon"),
+        (lambda: dz.rl.DQN(num_env=2), "num_envs"),
+        (lambda: start("sac", total_steps=20), "total_steps=20, expected more than learning_starts=32"),
+        (lambda: start("sac", other="td3"), "expected a dz.rl.SoftActorCritic, such as dz.rl.soft_mlp"),
+        (lambda: start("dqn", other="ppo"), "expected a dz.rl.QNetwork, such as dz.rl.q_mlp"),
+        (lambda: start("sac", num_envs=300), "buffer_size=200, expected at least 600"),
+        (lambda: dz.train(*made("sac")[:2], dz.PPO(), 1000), "expected a dz.rl.ActorCritic"),
+        (lambda: dropped(), "the policy has Dropout"),
+    ],
+)
+def test_what_does_not_fit_is_told_at_the_door(make, told):
+    with pytest.raises(InputError, match=told.replace("(", r"\(")):
+        make()
+
+
+def start(kind, total_steps=1000, other=None, **changes):
+    env, policy, algorithm = made(kind, **changes)
+    if other == "ppo":
+        policy = dz.rl.mlp(env)
+    elif other is not None:
+        policy = made(other)[1]
+    return algorithm.init(env, policy, total_steps=total_steps, device="cpu")
+
+
+def dropped():
+    env, _, algorithm = made("dqn")
+    body = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1))
+    return algorithm.init(env, dz.rl.QNetwork(env, body), total_steps=1000, device="cpu")
