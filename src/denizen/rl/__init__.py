@@ -8,6 +8,8 @@ from denizen.model import MultiDiscrete as MultiDiscrete
 from denizen.model import Observed as Observed
 from denizen.rl._against import Against as Against
 from denizen.rl._against import SelfPlay as SelfPlay
+from denizen.rl._around import ActionRepeat as ActionRepeat
+from denizen.rl._around import FrameStack as FrameStack
 from denizen.rl._best_policy import Patience as Patience
 from denizen.rl._box_distributions import Beta as Beta
 from denizen.rl._box_distributions import SquashedGaussian as SquashedGaussian

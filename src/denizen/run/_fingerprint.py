@@ -45,7 +45,7 @@ def fingerprint(model: Model) -> Fingerprint:
         "agents": model.num_agents,
         "fields": {f.name: describe(model.__dict__[f.name]) for f in dataclasses.fields(model)},  # type: ignore[arg-type]
         "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
-        "code": {name: _function(method) for name, method in _methods(model).items()},
+        "code": {name: _function(method) for name, method in _methods(model).items()} | _code_inside(model),
     }
     return {**told, "stages": parts} if parts else told
 
@@ -148,6 +148,16 @@ def _methods(model: Model) -> dict[str, FunctionType]:
     if not any("draw" in _names(function.__code__) for function in found.values()):
         found.pop("draw", None)
     return found
+
+
+def _code_inside(model: Model) -> dict[str, str]:
+    """The same of environments among the fields, such as the one that another is around."""
+    return {
+        f"{place}.{name}": digest
+        for place, inner in model.__dict__.items()
+        if isinstance(inner, Env)
+        for name, digest in {n: _function(m) for n, m in _methods(inner).items()}.items() | _code_inside(inner).items()
+    }
 
 
 def _names(code: CodeType) -> set[str]:

@@ -1,0 +1,186 @@
+"""Environments around an environment: frames are stacked, actions repeated, and nothing else changes."""
+
+import pytest
+import torch
+
+import denizen as dz
+from denizen.rl import ActionRepeat, FrameStack, play
+from denizen.zoo.cartpole import CartPole
+from denizen.zoo.pendulum import Pendulum
+
+
+class Steps(dz.State):
+    at: torch.Tensor = dz.count()
+    drawn: torch.Tensor = dz.real()
+
+
+class Counter(dz.Env):
+    """Adds up actions; its clock is seen, lives end at 10 and are cut off after 7 steps."""
+
+    pace: torch.Tensor = dz.param(1.0, low=0.0)
+    time_limit = 7
+    action_space = dz.rl.Discrete(4)
+    observation_space = dz.rl.Box(0, 255, (2,), torch.uint8)
+
+    def init(self, rng):
+        return Steps(at=torch.zeros((), dtype=torch.int32, device=self.pace.device), drawn=self.pace)
+
+    def step(self, now, action, rng):
+        return Steps(at=now.at + action, drawn=rng.on("world", 1).uniform("what", 0, 1)[0])
+
+    def observe(self, now):
+        return torch.stack([now.at, now.time.step]).to(torch.uint8)
+
+    def reward(self, before, action, now):
+        return self.pace * (action + 1.0)
+
+    def terminated(self, now):
+        return now.at >= 10
+
+    def action_mask(self, now):
+        return torch.arange(4, device=now.at.device) != now.time.step % 4
+
+    @dz.series
+    def gained(self, before, now):
+        return now.at - before.at
+
+    def measures(self, sums):
+        return {"gain_per_step": sums["gained"] / sums["steps"]}
+
+
+def played(env, actions, count=1):
+    """Observations and steps of worlds under actions `[steps]`."""
+    worlds = dz.rl.Worlds(env, count, device="cpu")
+    looks, steps = [worlds.reset().observation], []
+    for action in actions:
+        steps.append(worlds.step(torch.full((count,), action)))
+        looks.append(steps[-1].observed.observation)
+    worlds.check()
+    return torch.stack(looks)[:, 0], steps
+
+
+def test_frames_are_the_last_looks_and_the_first_stands_in_for_those_before():
+    plain, steps = played(Counter(), [1, 2, 0, 3, 1, 3, 2, 2])
+    stacked, same = played(FrameStack(Counter(), 3), [1, 2, 0, 3, 1, 3, 2, 2])
+    assert stacked.dtype == torch.uint8
+    assert stacked.shape == (9, 3, 2)
+    begin = 0
+    for t, frames in enumerate(stacked):
+        if t and (steps[t - 1].ended.item()):
+            begin = t
+        wanted = [plain[max(k, begin)] for k in (t - 2, t - 1, t)]
+        assert torch.equal(frames, torch.stack(wanted)), t
+    for one, other in zip(steps, same, strict=True):
+        for name in ("reward", "terminated", "truncated", "valid"):
+            assert torch.equal(getattr(one, name), getattr(other, name))
+        assert torch.equal(one.flows["gained"], other.flows["gained"])
+        assert torch.equal(one.observed.action_mask, other.observed.action_mask)
+    ended = next(t for t, step in enumerate(steps) if step.ended.item())
+    assert torch.equal(same[ended].final.observation[0, -1], steps[ended].final.observation[0])
+
+
+def test_a_row_ends_where_a_life_ends_or_is_cut_off_in_its_midst():
+    env = ActionRepeat(Counter(), 3)
+    assert env.time_limit == 3
+    looks, steps = played(env, [0, 0, 0])  # after 7 steps, of which the last row has one
+    assert looks[:, 1].tolist() == [0, 3, 6, 0]
+    assert [step.truncated.item() for step in steps] == [False, False, True]
+    assert not any(step.terminated.item() for step in steps)
+    assert [step.reward.item() for step in steps] == [3, 3, 1]
+    assert steps[-1].final.observation[0].tolist() == [0, 7]
+
+    looks, steps = played(env, [3, 3, 3])  # 10 is reached by the fourth step
+    assert [step.terminated.item() for step in steps] == [False, True, False]
+    assert [step.truncated.item() for step in steps] == [False, False, False]
+    assert [step.reward.item() for step in steps] == [12, 4, 12]
+    assert [step.flows["gained"].item() for step in steps] == [9, 3, 9]
+    assert steps[1].final.observation[0].tolist() == [12, 4]
+    assert steps[0].observed.action_mask[0].tolist() == [True, True, True, False]
+
+
+@pytest.mark.parametrize("around", [ActionRepeat, FrameStack])
+@pytest.mark.parametrize("env", [Counter(), CartPole()], ids=lambda env: type(env).__name__)
+def test_once_is_as_without(around, env):
+    actions = [1, 0, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1] * 4
+    looks, steps = played(env, actions, 3)
+    same, others = played(around(env, 1), actions, 3)
+    assert torch.equal(same.reshape(looks.shape), looks)
+    for one, other in zip(steps, others, strict=True):
+        for name in ("reward", "terminated", "truncated", "valid"):
+            assert torch.equal(getattr(one, name), getattr(other, name))
+
+
+def test_each_step_of_a_row_draws_anew():
+    worlds = dz.rl.Worlds(ActionRepeat(Counter(), 2), 2, device="cpu")
+    plain = dz.rl.Worlds(Counter(), 2, device="cpu")
+    worlds.reset()
+    plain.reset()
+    worlds.step(torch.zeros(2, dtype=torch.int64))
+    plain.step(torch.zeros(2, dtype=torch.int64))
+    drawn = [w.state().drawn for w in (worlds, plain)]
+    assert not bool((drawn[0] == drawn[1]).any())
+    assert drawn[0][0] != drawn[0][1]
+
+
+AROUND = [FrameStack(Pendulum(), 2), pytest.param(FrameStack(ActionRepeat(Counter(), 2), 3), marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("env", AROUND, ids=["one", "two"])
+def test_environments_around_others_keep_the_rules(env):
+    assert not dz.check(env).findings
+
+
+def test_both_learn_are_evaluated_shown_and_resumed(tmp_path):
+    env, ppo = FrameStack(ActionRepeat(CartPole(), 2), 3), dz.PPO(num_envs=4, num_steps=16, learning_rate=1e-3)
+    whole = dz.train(env, dz.rl.mlp(env, (8,)), ppo, 4 * 64, device="cpu", progress=False)
+    part = dz.rl.mlp(env, (8,))
+    dz.train(env, part, ppo, 2 * 64, device="cpu", progress=False, folder=tmp_path / "a")
+    again = FrameStack(ActionRepeat(CartPole(), 2), 3)
+    dz.rl.resume(tmp_path / "a", again, part, ppo, steps=2 * 64, progress=False)
+    for a, b in zip(whole.policy.parameters(), part.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert dz.rl.evaluate(again, part, num_envs=4).finished.all()
+    pictures = [shown for shown, _ in play(env, part, 2)]
+    assert len(pictures) == 3
+    with pytest.raises(dz.errors.InputError, match="the env differs"):
+        dz.rl.resume(tmp_path / "a", FrameStack(ActionRepeat(CartPole(), 3), 3), part, ppo, progress=False)
+
+
+def test_parameters_hooks_and_series_are_those_inside():
+    env = ActionRepeat(Counter(), 2)
+    assert isinstance(env, ActionRepeat)
+    assert list(env.params) == ["pace"]
+    assert env.replace(pace=2.0).pace == 2
+    assert "action_mask" in vars(type(env))
+    assert "privileged" not in vars(type(env))
+    worlds = dz.rl.Worlds(env, 2, device="cpu", params={"pace": [1.0, 3.0]})
+    worlds.reset()
+    assert worlds.step(torch.tensor([1, 1])).reward.tolist() == [4, 12]
+    ppo = dz.PPO(num_envs=4, num_steps=8, num_minibatches=1, update_epochs=1)
+    told = ppo.update(ppo.init(env, dz.rl.mlp(env, (4,)), total_steps=32, device="cpu"))
+    assert told["gain_per_step"] == told["gained"] / 32
+
+
+def test_inputs_of_planes_lie_side_by_side():
+    class Planes(Counter):
+        observation_space = dz.rl.Box(0, 1, (2, 3, 3))
+
+        def observe(self, now):
+            return now.drawn.expand(2, 3, 3)
+
+    env = FrameStack(Planes(), 4)
+    seen = torch.rand(5, 4, 2, 3, 3)
+    assert torch.equal(env.network_input(seen), seen.flatten(1, 2))
+    assert dz.rl.conv(env, (4,), 8, critic_hidden=()).body[0].in_channels == 8
+    assert FrameStack(CartPole(), 2).observation_space.shape == (2, 4)
+
+
+def test_what_does_not_fit_is_told():
+    for make, said in [
+        (lambda: FrameStack(CartPole(), 0), "FrameStack: frames=0"),
+        (lambda: ActionRepeat(CartPole(), 1.5), "ActionRepeat: times=1.5"),
+        (lambda: FrameStack(CartPole, 2), "FrameStack: env is the class CartPole"),
+        (lambda: FrameStack(ActionRepeat(FrameStack(CartPole(), 2), 2), 2), "FrameStack: env has one already"),
+    ]:
+        with pytest.raises(dz.errors.InputError, match=said):
+            make()
