@@ -7,6 +7,7 @@ cache. A lane marks who is near before it computes anything for them: most that 
 warp would wait for one that is. The kernel of a function is written as Triton, from its program.
 """
 
+import dataclasses
 import functools
 import hashlib
 import linecache
@@ -18,11 +19,13 @@ import triton
 import triton.language as tl
 
 from denizen.ops import _pair_program
+from denizen.ops._inductor import interleaved
 from denizen.ops._pair_program import MOST_POWER, Program
 from denizen.ops._pairs import reach_of
 
 _BLOCK = 256  # agents of a program that sorts
 _BITS, _AT_ONCE = 28, 4  # agents of a row that are marked in one word, and loaded at once
+_TOGETHER = 3  # rows of cells that are gone through as one
 _LANES, _WARPS = 32, 1  # agents of a program that sums: one for each lane of one warp, the fastest that was timed
 
 
@@ -238,153 +241,235 @@ _OPS = {
 }
 
 
-def _written(program: Program, counts: tuple[int, ...], reach: int, torus: bool, nearest: bool) -> str:
-    """The Triton of a kernel that goes through pairs: sums of a program's outputs, or the nearest neighbour."""
-    dims, last = program.dims, program.dims - 1
-    many = [count > 1 for count in counts]
-    outer = [axis for axis in range(last) if many[axis]]
-    names = [f"o{axis}" for axis in range(dims)] + ["q"]
-    names += [f"t{k}" for k in range(program.theirs)] + [f"m{k}" for k in range(program.own)]
-    names += [f"g{k}" for k in range(program.shared)] + [f"v{k}" for k in range(len(program.lines))]
-    text = [
-        "def pairs(place, order, cell, start, theirs, own, shared, out,"
-        "          n, cells, limit, L0, L1, L2, LANES: tl.constexpr):",
-        "    blocks = tl.cdiv(n, LANES)",
-        "    world = (tl.program_id(0) // blocks).to(tl.int64)",
-        "    s = (tl.program_id(0) % blocks) * LANES + tl.arange(0, LANES)",
-        "    live = s < n",
-        "    first = start + world * (cells + 3)",
-        "    c = tl.load(cell + world * n + s, mask=live, other=cells)",
-        "    there = c < cells",
-        "    agent = tl.load(order + world * n + s, mask=live, other=0).to(tl.int64)",
-        f"    ring = place + world * {dims} * n",
-        "    rest = tl.where(there, c, 0)",
-    ]
-    for axis in reversed(range(dims)):
-        text += [f"    i{axis} = rest % {counts[axis]}", f"    rest = rest // {counts[axis]}"]
-    text += [f"    x{axis} = tl.load(ring + {axis} * n + s, mask=live, other=0.0)" for axis in range(dims)]
-    text += [f"    h{axis} = L{axis} / 2" for axis in range(dims) if torus and not many[axis]]
-    for k in range(program.own):
-        text.append(f"    m{k} = tl.load(own + (world * n + agent) * {program.own} + {k}, mask=live, other=0.0)")
-    for k in range(program.shared):
-        text.append(f"    g{k} = tl.load(shared + world * {program.shared} + {k} + tl.zeros((LANES,), tl.int32))")
-    for k, (name, args) in enumerate(program.lines):
-        if name == "const":
-            text.append(f"    v{k} = tl.full((LANES,), {_literal(args[0])}, tl.float32)")
-    if nearest:
-        text += [
-            "    best = tl.full((LANES,), -1, tl.int32)",
-            '    closest = tl.full((LANES,), float("inf"), tl.float32)',
+@dataclasses.dataclass(frozen=True)
+class _Writer:
+    """Writes the kernel that goes through pairs in one form of space: sums of outputs, or the nearest neighbour.
+
+    Attributes:
+        program: the function.
+        counts: cells along each axis.
+        reach: cells to either side along the last axis.
+        torus: whether each side continues on the opposite one.
+        nearest: look for the nearest neighbour.
+    """
+
+    program: Program
+    counts: tuple[int, ...]
+    reach: int
+    torus: bool
+    nearest: bool
+
+    @property
+    def many(self) -> list[bool]:
+        """Along which axes there is more than one cell."""
+        return [count > 1 for count in self.counts]
+
+    @property
+    def outer(self) -> list[int]:
+        """Axes across which there are several rows of cells."""
+        return [axis for axis, many in enumerate(self.many[:-1]) if many]
+
+    @property
+    def last(self) -> int:
+        """The axis along rows."""
+        return self.program.dims - 1
+
+    def text(self) -> str:
+        """The module of the kernel."""
+        body = [*self._head(), *self._through(), *self._tail()]
+        return "\n".join(["import triton", "import triton.language as tl", "", "", "@triton.jit", *body, ""])
+
+    def _head(self) -> list[str]:
+        """Receivers: their cells, places and numbers, and sums of nothing."""
+        program, dims = self.program, self.program.dims
+        text = [
+            "def pairs(place, order, cell, start, theirs, own, shared, out,"
+            "          n, cells, limit, L0, L1, L2, LANES: tl.constexpr):",
+            "    blocks = tl.cdiv(n, LANES)",
+            "    world = (tl.program_id(0) // blocks).to(tl.int64)",
+            "    s = (tl.program_id(0) % blocks) * LANES + tl.arange(0, LANES)",
+            "    live = s < n",
+            "    first = start + world * (cells + 3)",
+            "    c = tl.load(cell + world * n + s, mask=live, other=cells)",
+            "    there = c < cells",
+            "    agent = tl.load(order + world * n + s, mask=live, other=0).to(tl.int64)",
+            f"    ring = place + world * {dims} * n",
+            "    rest = tl.where(there, c, 0)",
         ]
-    text += [f"    a{k} = tl.zeros((LANES,), tl.float32)" for k in range(len(program.outputs))]
-    text.append(f"    for turn in range({3 ** len(outer)}):")
-    row: list[str] = ["        use = there", "        row = tl.zeros((LANES,), tl.int32)"]
-    for axis in range(last):
-        if not many[axis]:
-            row.append(f"        row = row * {counts[axis]} + i{axis}")
-            continue
-        divide = 3 ** (len(outer) - 1 - outer.index(axis))
-        row.append(f"        j{axis} = i{axis} + (turn // {divide}) % 3 - 1")
-        if torus:
-            row += [
-                f"        below, above = j{axis} < 0, j{axis} >= {counts[axis]}",
-                f"        f{axis} = tl.where(below, -L{axis}, tl.where(above, L{axis}, 0.0))",
-                f"        j{axis} = tl.where(below, {counts[axis] - 1}, tl.where(above, 0, j{axis}))",
+        for axis in reversed(range(dims)):
+            text += [f"    i{axis} = rest % {self.counts[axis]}", f"    rest = rest // {self.counts[axis]}"]
+        text += [f"    x{axis} = tl.load(ring + {axis} * n + s, mask=live, other=0.0)" for axis in range(dims)]
+        text += [f"    h{axis} = L{axis} / 2" for axis in range(dims) if self.torus and not self.many[axis]]
+        for k in range(program.own):
+            text.append(f"    m{k} = tl.load(own + (world * n + agent) * {program.own} + {k}, mask=live, other=0.0)")
+        for k in range(program.shared):
+            text.append(f"    g{k} = tl.load(shared + world * {program.shared} + {k} + tl.zeros((LANES,), tl.int32))")
+        for k, (name, args) in enumerate(program.lines):
+            if name == "const":
+                text.append(f"    v{k} = tl.full((LANES,), {_literal(args[0])}, tl.float32)")
+        if self.nearest:
+            text += [
+                "    best = tl.full((LANES,), -1, tl.int32)",
+                '    closest = tl.full((LANES,), float("inf"), tl.float32)',
+            ]
+        return text + [f"    a{k} = tl.zeros((LANES,), tl.float32)" for k in range(len(program.outputs))]
+
+    def _through(self) -> list[str]:
+        """All pairs. Where no row of a lane goes over an edge of the torus, nothing is asked about edges."""
+        if not self.torus or not any(self.many):
+            return _in(1, self._rows(False))
+        edges = [f"(i{axis} < 1) | (i{axis} >= {self.counts[axis] - 1})" for axis in self.outer]
+        if self.many[self.last]:
+            edges.append(f"(i{self.last} < {self.reach}) | (i{self.last} >= {self.counts[self.last] - self.reach})")
+        test = f"    if tl.max((there & ({' | '.join(edges)})).to(tl.int32)) > 0:"
+        return [test, *_in(2, self._rows(True)), "    else:", *_in(2, self._rows(False))]
+
+    def _rows(self, wraps: bool) -> list[str]:
+        """Rows one after the other; few that do not wrap as one: lanes wait once for the one with the most."""
+        rows = 3 ** len(self.outer)
+        if wraps or rows > _TOGETHER:
+            text = [*self._row("turn", wraps), f"most = tl.max({'num + more' if self._around(wraps) else 'num'})"]
+            text += self._pairs(wraps, "begin", "num")
+            return [f"for turn in range({rows}):", *_in(1, text)]
+        text, shift, ends = [], "0", []
+        for turn in range(rows):
+            text += [*self._row(str(turn), False), f"begin{turn} = begin - ({shift})", f"end{turn} = {shift} + num"]
+            shift = f"end{turn}"
+            ends.append(shift)
+        begin = f"begin{rows - 1}"
+        for turn in reversed(range(rows - 1)):
+            begin = f"tl.where(K < end{turn}, begin{turn}, {begin})"
+        return [*text, f"most = tl.max({ends[-1]})", *self._pairs(False, begin, ends[-1])]
+
+    def _around(self, wraps: bool) -> bool:
+        """Whether a row may go on at its other end."""
+        return wraps and self.many[self.last]
+
+    def _row(self, turn: str, wraps: bool) -> list[str]:
+        """Where a row of cells begins and how many it holds, in two pieces where it may wrap."""
+        last, wide, reach = self.last, self.counts[-1], self.reach
+        text = ["use = there", "row = tl.zeros((LANES,), tl.int32)"]
+        for axis in range(last):
+            if not self.many[axis]:
+                text.append(f"row = row * {self.counts[axis]} + i{axis}")
+                continue
+            divide = 3 ** (len(self.outer) - 1 - self.outer.index(axis))
+            text.append(f"j{axis} = i{axis} + ({turn} // {divide}) % 3 - 1")
+            if wraps:
+                text += [
+                    f"below, above = j{axis} < 0, j{axis} >= {self.counts[axis]}",
+                    f"f{axis} = tl.where(below, -L{axis}, tl.where(above, L{axis}, 0.0))",
+                    f"j{axis} = tl.where(below, {self.counts[axis] - 1}, tl.where(above, 0, j{axis}))",
+                ]
+            elif not self.torus:
+                text.append(f"use = use & (j{axis} >= 0) & (j{axis} < {self.counts[axis]})")
+            text.append(f"row = row * {self.counts[axis]} + j{axis}")
+        text.append(f"row = row * {wide}")
+        if not self.many[last]:
+            text += ["low, high = row, row"]
+        elif wraps:
+            text += [
+                f"low = row + tl.where(i{last} < {reach}, i{last} + {wide - reach}, i{last} - {reach})",
+                f"high = row + tl.where(i{last} < {reach}, {wide - 1}, tl.minimum(i{last} + {reach}, {wide - 1}))",
             ]
         else:
-            row.append(f"        use = use & (j{axis} >= 0) & (j{axis} < {counts[axis]})")
-        row.append(f"        row = row * {counts[axis]} + j{axis}")
-    text += row
-    wide = counts[last]
-    text.append(f"        row = row * {wide}")
-    if not many[last]:
-        text += ["        low, high = row, row"]
-    elif torus:
+            text += [
+                f"low = row + tl.maximum(i{last} - {reach}, 0)",
+                f"high = row + tl.minimum(i{last} + {reach}, {wide - 1})",
+            ]
         text += [
-            f"        low = row + tl.where(i{last} < {reach}, i{last} + {wide - reach}, i{last} - {reach})",
-            f"        high = row + tl.where(i{last} < {reach}, {wide - 1}, tl.minimum(i{last} + {reach}, {wide - 1}))",
+            "begin = tl.load(first + low, mask=use, other=0)",
+            "num = tl.load(first + high + 1, mask=use, other=0) - begin",
         ]
-    else:
-        text += [
-            f"        low = row + tl.maximum(i{last} - {reach}, 0)",
-            f"        high = row + tl.minimum(i{last} + {reach}, {wide - 1})",
-        ]
-    text += [
-        "        begin = tl.load(first + low, mask=use, other=0)",
-        "        num = tl.load(first + high + 1, mask=use, other=0) - begin",
-    ]
-    around = torus and many[last]
-    if around:
-        text += [
-            f"        left, right = i{last} < {reach}, i{last} >= {wide - reach}",
-            f"        upto = tl.where(left, i{last} + {reach}, i{last} + {reach - wide})",
-            "        cross = use & (left | right)",
-            "        again = tl.load(first + row, mask=cross, other=0)",
-            "        more = tl.load(first + row + upto + 1, mask=cross, other=0) - again",
-            f"        one, two = tl.where(left, -L{last}, 0.0), tl.where(right, L{last}, 0.0)",
-            "        again = again - num",
-            "        most = tl.max(num + more)",
-        ]
-    else:
-        text.append("        most = tl.max(num)")
+        if self._around(wraps):
+            text += [
+                f"left, right = i{last} < {reach}, i{last} >= {wide - reach}",
+                f"upto = tl.where(left, i{last} + {reach}, i{last} + {reach - wide})",
+                "cross = use & (left | right)",
+                "again = tl.load(first + row, mask=cross, other=0)",
+                "more = tl.load(first + row + upto + 1, mask=cross, other=0) - again",
+                f"one, two = tl.where(left, -L{last}, 0.0), tl.where(right, L{last}, 0.0)",
+                "again = again - num",
+            ]
+        return text
 
-    def looked_at(k: str, suffix: str = "") -> tuple[list[str], list[str]]:
-        """(loads, the rest) that give offset, square and `hit` of the k-th agent of a row."""
-        where = [f"j{suffix} = tl.where({k} < num, begin, again) + {k}" if around else f"j{suffix} = begin + {k}"]
-        where.append(f"hit{suffix} = {k} < num" + (" + more" if around else ""))
-        for axis in range(dims):
-            where.append(f"o{axis}{suffix} = tl.load(ring + {axis} * n + j{suffix}, mask=hit{suffix}, other=0.0)")
+    def _looked_at(self, k: str, wraps: bool, begin: str, end: str, suffix: str = "") -> tuple[list[str], list[str]]:
+        """(loads, the rest) that give offset, square and `hit` of the k-th agent from a beginning to an end."""
+        around, last, j, hit = self._around(wraps), self.last, f"j{suffix}", f"hit{suffix}"
+        where = [f"{j} = tl.where({k} < num, begin, again) + {k}" if around else f"{j} = {begin.replace('K', k)} + {k}"]
+        where.append(f"{hit} = {k} < {end}" + (" + more" if around else ""))
+        for axis in range(self.program.dims):
+            where.append(f"o{axis}{suffix} = tl.load(ring + {axis} * n + {j}, mask={hit}, other=0.0)")
         rest = [f"f{last} = tl.where({k} < num, one, two)"] if around else []
-        for axis in range(dims):
+        for axis in range(self.program.dims):
             way = f"o{axis}{suffix}"
             rest.append(f"{way} = {way} - x{axis}")
-            if torus and many[axis]:
-                rest.append(f"{way} = {way} + f{axis}")
-            elif torus:
+            if self.torus and self.many[axis]:
+                rest += [f"{way} = {way} + f{axis}"] * wraps
+            elif self.torus:
                 rest.append(f"{way} = tl.where({way} > h{axis}, {way} - L{axis}, {way})")
                 rest.append(f"{way} = tl.where({way} < -h{axis}, {way} + L{axis}, {way})")
-        rest.append(f"q{suffix} = " + " + ".join(f"o{axis}{suffix} * o{axis}{suffix}" for axis in range(dims)))
-        return where, rest
+        square = " + ".join(f"o{axis}{suffix} * o{axis}{suffix}" for axis in range(self.program.dims))
+        return where, [*rest, f"q{suffix} = {square}"]
 
-    # First, who is near: a bit for each of some agents, several at once, for loads to wait together.
-    text.append(f"        for base in range(0, most, {_BITS}):")
-    text += ["            marks = tl.zeros((LANES,), tl.int32)", "            count = tl.zeros((LANES,), tl.int32)"]
-    text.append(f"            for k in range(0, tl.minimum(most - base, {_BITS}), {_AT_ONCE}):")
-    pieces = [looked_at(f"(base + k + {u})", f"_{u}") for u in range(_AT_ONCE)]
-    text += ["                " + line for where, _ in pieces for line in where]
-    for u, (_, rest) in enumerate(pieces):
-        hit = f"hit_{u} & (q_{u} <= limit) & (j_{u} != s)"
-        marked = [f"hit_{u} = ({hit}).to(tl.int32)", f"marks = marks | (hit_{u} << (k + {u}))", f"count += hit_{u}"]
-        text += ["                " + line for line in [*rest, *marked]]
-    # Then the function, for those alone.
-    text.append("            for _ in range(tl.max(count)):")
-    where, rest = looked_at("at")
-    lowest = ["low = marks & (0 - marks)", "at = base - 127 + (low.to(tl.float32).to(tl.int32, bitcast=True) >> 23)"]
-    where[1] = "hit = marks != 0"
-    body = [*lowest, *where, *rest, "marks = marks ^ low", "q = tl.where(hit, q, 1.0)"]  # 0 takes a root the long way
-    if nearest:
-        body += ["best = tl.where(hit & (q < closest), j, best)", "closest = tl.where(hit & (q < closest), q, closest)"]
-    loads = [
-        f"t{k} = tl.load(theirs + (world * {program.theirs} + {k}) * n + j, mask=hit, other=0.0)"
-        for k in range(program.theirs)
-    ]
-    body[len(lowest) + len(where) : len(lowest) + len(where)] = loads
-    for k, (name, args) in enumerate(program.lines):
-        if name != "const":
-            body.append(f"v{k} = {_OPS[name].format(*[names[arg] for arg in args])}")
-    for k, place in enumerate(program.outputs):
-        body.append(f"a{k} = tl.where(hit, a{k} + {names[place]}, a{k})")
-    text += ["                " + line for line in body]
-    text.append("    bad = tl.load(first + cells + 2) != n")
-    if nearest:
-        text += [
-            "    found = tl.load(order + world * n + best, mask=live & (best >= 0), other=-1).to(tl.int64)",
-            "    tl.store(out + world * n + agent, tl.where(bad, -2, found), mask=live)",
-        ]
-    for k in range(len(program.outputs)):
-        to = f"out + (world * n + agent) * {len(program.outputs)} + {k}"
-        text.append(f'    tl.store({to}, tl.where(bad, float("nan"), a{k}), mask=live)')
-    return "\n".join(["import triton", "import triton.language as tl", "", "", "@triton.jit", *text, ""])
+    def _pairs(self, wraps: bool, begin: str, end: str) -> list[str]:
+        """Those up to `most`: who is near in one word of bits, several loads at once, then the function for those."""
+        text = ["marks = tl.zeros((LANES,), tl.int32)", "count = tl.zeros((LANES,), tl.int32)"]
+        text.append(f"for k in range(0, tl.minimum(most - base, {_BITS}), {_AT_ONCE}):")
+        pieces = [self._looked_at(f"(base + k + {u})", wraps, begin, end, f"_{u}") for u in range(_AT_ONCE)]
+        text += _in(1, [line for where, _ in pieces for line in where])
+        for u, (_, rest) in enumerate(pieces):
+            hit = f"hit_{u} & (q_{u} <= limit) & (j_{u} != s)"
+            marked = [f"hit_{u} = ({hit}).to(tl.int32)", f"marks = marks | (hit_{u} << (k + {u}))", f"count += hit_{u}"]
+            text += _in(1, [*rest, *marked])
+        text += ["for _ in range(tl.max(count)):", *_in(1, self._evaluated(wraps, begin, end))]
+        return [f"for base in range(0, most, {_BITS}):", *_in(1, text)]
+
+    def _evaluated(self, wraps: bool, begin: str, end: str) -> list[str]:
+        """The function for the lowest mark of each lane."""
+        program = self.program
+        where, rest = self._looked_at("at", wraps, begin, end)
+        where[1] = "hit = marks != 0"
+        text = ["low = marks & (0 - marks)", "at = base - 127 + (low.to(tl.float32).to(tl.int32, bitcast=True) >> 23)"]
+        text += where
+        for k in range(program.theirs):
+            text.append(f"t{k} = tl.load(theirs + (world * {program.theirs} + {k}) * n + j, mask=hit, other=0.0)")
+        text += [*rest, "marks = marks ^ low", "q = tl.where(hit, q, 1.0)"]  # 0 takes a root the long way
+        if self.nearest:
+            text.append("best = tl.where(hit & (q < closest), j, best)")
+            text.append("closest = tl.where(hit & (q < closest), q, closest)")
+        names = [f"o{axis}" for axis in range(program.dims)] + ["q"]
+        names += [f"t{k}" for k in range(program.theirs)] + [f"m{k}" for k in range(program.own)]
+        names += [f"g{k}" for k in range(program.shared)] + [f"v{k}" for k in range(len(program.lines))]
+        for k, (name, args) in enumerate(program.lines):
+            if name != "const":
+                text.append(f"v{k} = {_OPS[name].format(*[names[arg] for arg in args])}")
+        return text + [f"a{k} = tl.where(hit, a{k} + {names[at]}, a{k})" for k, at in enumerate(program.outputs)]
+
+    def _tail(self) -> list[str]:
+        """Results at the agents' own places, all of an agent by one store."""
+        text = ["    bad = tl.load(first + cells + 2) != n"]
+        if self.nearest:
+            text += [
+                "    found = tl.load(order + world * n + best, mask=live & (best >= 0), other=-1).to(tl.int64)",
+                "    tl.store(out + world * n + agent, tl.where(bad, -2, found), mask=live)",
+            ]
+        num = len(self.program.outputs)
+        if num:
+            wide = 1 << (num - 1).bit_length()
+            side = interleaved([f"a{min(k, num - 1)}" for k in range(wide)])
+            text += [
+                f"    column = tl.arange(0, {wide})[None, :]",
+                f'    every = tl.where(bad, float("nan"), tl.reshape({side}, (LANES, {wide})))',
+                f"    at = out + ((world * n + agent) * {num})[:, None] + column",
+                f"    tl.store(at, every, mask=live[:, None] & (column < {num}))",
+            ]
+        return text
+
+
+def _in(depth: int, lines: list[str]) -> list[str]:
+    """Lines that far in."""
+    return ["    " * depth + line for line in lines]
 
 
 def _literal(value: float) -> str:
@@ -394,7 +479,7 @@ def _literal(value: float) -> str:
 @functools.lru_cache(maxsize=256)
 def _built(text: str, counts: tuple[int, ...], reach: int, torus: bool, nearest: bool) -> Any:
     """The kernel of a program; what it is made of is denizen's own text, of names and numbers alone."""
-    source = _written(_pair_program.read(text), counts, reach, torus, nearest)
+    source = _Writer(_pair_program.read(text), counts, reach, torus, nearest).text()
     name = f"<denizen pairs {hashlib.blake2s(source.encode()).hexdigest()}>"
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)  # where Triton looks for its source
     there: dict[str, Any] = {"__name__": __name__}

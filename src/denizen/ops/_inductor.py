@@ -393,7 +393,7 @@ def _joined(lines: list[Any], groups: dict[str, list[str]]) -> list[Any]:
         at = f"{matches[0]['pointer']} + ({width}*{row})[:, None] + tl.arange(0, {width})[None, :]"
         mask = mask if mask == "None" else f"{mask}[:, None]"
         last = max((found[name][0] for name in names), key=lines.index)
-        whole = last._new_line(f"tl.store({at}, tl.reshape({_interleaved(parts)}, [XBLOCK, {width}]), {mask})")
+        whole = last._new_line(f"tl.store({at}, tl.reshape({interleaved(parts)}, [XBLOCK, {width}]), {mask})")
         others = [found[name][0] for name in names]
         lines = [
             whole if line is last else line for line in lines if line is last or all(line is not o for o in others)
@@ -401,8 +401,8 @@ def _joined(lines: list[Any], groups: dict[str, list[str]]) -> list[Any]:
     return lines
 
 
-def _interleaved(parts: list[str]) -> str:
+def interleaved(parts: list[str]) -> str:
     """Triton's expression for blocks side by side, in which the numbers of each part follow one another."""
     if len(parts) == 1:
         return parts[0]
-    return f"tl.join({_interleaved(parts[::2])}, {_interleaved(parts[1::2])})"
+    return f"tl.join({interleaved(parts[::2])}, {interleaved(parts[1::2])})"
