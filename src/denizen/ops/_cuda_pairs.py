@@ -339,7 +339,8 @@ class _Writer:
         begin = f"begin{rows - 1}"
         for turn in reversed(range(rows - 1)):
             begin = f"tl.where(K < end{turn}, begin{turn}, {begin})"
-        return [*text, f"most = tl.max({ends[-1]})", *self._pairs(False, begin, ends[-1])]
+        text += [f"most = tl.max({ends[-1]})", f"seat = s - begin{rows // 2}"]
+        return [*text, *self._pairs(False, begin, ends[-1], ours=True)]
 
     def _around(self, wraps: bool) -> bool:
         """Whether a row may go on at its other end."""
@@ -399,7 +400,7 @@ class _Writer:
         where = [f"{j} = tl.where({k} < num, begin, again) + {k}" if around else f"{j} = {begin.replace('K', k)} + {k}"]
         where.append(f"{hit} = {k} < {end}" + (" + more" if around else ""))
         for axis in range(self.program.dims):
-            where.append(f"o{axis}{suffix} = tl.load(ring + {axis} * n + {j}, mask={hit}, other=0.0)")
+            where.append(f"o{axis}{suffix} = tl.load(ring + {axis} * n + {j}, mask={hit})")
         rest = [f"f{last} = tl.where({k} < num, one, two)"] if around else []
         for axis in range(self.program.dims):
             way = f"o{axis}{suffix}"
@@ -412,16 +413,28 @@ class _Writer:
         square = " + ".join(f"o{axis}{suffix} * o{axis}{suffix}" for axis in range(self.program.dims))
         return where, [*rest, f"q{suffix} = {square}"]
 
-    def _pairs(self, wraps: bool, begin: str, end: str) -> list[str]:
-        """Those up to `most`: who is near in one word of bits, several loads at once, then the function for those."""
+    def _pairs(self, wraps: bool, begin: str, end: str, ours: bool = False) -> list[str]:
+        """Those up to `most`: who is near in one word of bits, several loads at once, then the function for those.
+
+        With `ours` the receiver's own number is in `seat`: its mark is taken away, instead of asking at each look.
+        """
         text = ["marks = tl.zeros((LANES,), tl.int32)", "count = tl.zeros((LANES,), tl.int32)"]
         text.append(f"for k in range(0, tl.minimum(most - base, {_BITS}), {_AT_ONCE}):")
         pieces = [self._looked_at(f"(base + k + {u})", wraps, begin, end, f"_{u}") for u in range(_AT_ONCE)]
         text += _in(1, [line for where, _ in pieces for line in where])
         for u, (_, rest) in enumerate(pieces):
-            hit = f"hit_{u} & (q_{u} <= limit) & (j_{u} != s)"
-            marked = [f"hit_{u} = ({hit}).to(tl.int32)", f"marks = marks | (hit_{u} << (k + {u}))", f"count += hit_{u}"]
-            text += _in(1, [*rest, *marked])
+            hit = f"hit_{u} & (q_{u} <= limit)" + (f" & (j_{u} != s)" if not ours else "")
+            text += _in(1, [*rest, f"hit_{u} = ({hit}).to(tl.int32)"])
+        some = " | ".join(f"(hit_{u} << {u})" for u in range(_AT_ONCE))
+        count = " + ".join(f"hit_{u}" for u in range(_AT_ONCE))
+        text += _in(1, [f"marks = marks | (({some}) << k)", f"count += {count}"])
+        if ours:
+            text += [
+                f"inside = (seat >= base) & (seat < base + {_BITS})",
+                "bit = marks & (inside.to(tl.int32) << tl.where(inside, seat - base, 0))",
+                "marks = marks ^ bit",
+                "count -= (bit != 0).to(tl.int32)",
+            ]
         text += ["for _ in range(tl.max(count)):", *_in(1, self._evaluated(wraps, begin, end))]
         return [f"for base in range(0, most, {_BITS}):", *_in(1, text)]
 
