@@ -199,8 +199,9 @@ class Nested(Odd):
 
 def test_discrete_spaces_may_start_elsewhere_and_be_observed():
     with dz.rl.FromGymnasium(Odd, 2, device="cpu", processes=False) as worlds:
-        assert worlds.reset().observation.tolist() == [[0], [0]]
-        assert worlds.step(torch.tensor([0, 2])).observed.observation.tolist() == [[1], [3]]
+        assert worlds.env.action_space == dz.rl.Discrete(3, start=1)
+        assert worlds.reset().observation.tolist() == [0, 0]
+        assert worlds.step(torch.tensor([1, 3])).observed.observation.tolist() == [1, 3]
 
 
 def sampling(acts, sees):
@@ -237,6 +238,8 @@ SPACES = [
     spaces.MultiBinary((2, 3)),
     spaces.Discrete(4, start=-2),
     spaces.Discrete(1, start=5),
+    spaces.MultiDiscrete([2, 5]),
+    spaces.MultiBinary(3),
 ]
 
 
@@ -245,16 +248,16 @@ def test_what_gymnasium_samples_lies_in_the_space_and_the_bounds_are_its_own(spa
     with dz.rl.FromGymnasium(sampling(space, space), 3, device="cpu", processes=False) as worlds:
         acts, sees = worlds.env.action_space, worlds.env.observation_space
         space.seed(0)
-        first, seen = int(getattr(space, "start", 0)), worlds.reset().observation
+        seen = worlds.reset().observation
         for _ in range(10):
             sampled = np.stack([space.sample() for _ in range(3)])
-            action = torch.as_tensor(sampled.astype(np.int64) - first if first else sampled)
-            step = worlds.step(action)
+            step = worlds.step(torch.as_tensor(sampled))
             wanted = sampled.astype(np.float64).reshape(3, -1).sum(1)
             assert np.allclose(step.reward, wanted, rtol=1e-2)  # of the numbers as they were given
             assert not sees.fault(torch.cat([seen, step.observed.observation])).any()
         if isinstance(acts, dz.rl.Discrete):
-            assert (sees.low, sees.high, acts.n) == (space.start, space.start + space.n - 1, space.n)
+            assert acts == sees == dz.rl.Discrete(space.n, space.start)
+        if not isinstance(acts, dz.rl.Box):
             return
         far = torch.full((3, *acts.shape), 100.0).to(acts.dtype)
         for edge in (-far if acts.dtype.is_signed else far, far):
@@ -273,7 +276,8 @@ def test_what_gymnasium_samples_lies_in_the_space_and_the_bounds_are_its_own(spa
 @pytest.mark.parametrize(
     "space",
     [
-        spaces.MultiDiscrete([2, 3]),
+        spaces.MultiDiscrete([2, 3], start=[1, 0]),
+        spaces.MultiDiscrete([[2, 3]]),
         spaces.Text(3),
         spaces.Dict(a=spaces.Discrete(2)),
         spaces.Box(0, 5, (2,), np.uint64),
@@ -289,7 +293,7 @@ def test_spaces_that_there_are_not_are_refused_by_name(space, role):
 
 
 def test_a_policy_draws_neither_whole_numbers_nor_flags_for_a_box():
-    for space in (spaces.Box(-3, 3, (2,), np.int32), spaces.MultiBinary(2)):
+    for space in (spaces.Box(-3, 3, (2,), np.int32), spaces.MultiBinary((2, 2))):
         with (
             dz.rl.FromGymnasium(sampling(space, SPACES[0]), 2, device="cpu", processes=False) as worlds,
             pytest.raises(InputError, match=r"of whole numbers.*dz\.rl\.Discrete"),

@@ -10,7 +10,7 @@ from torch import Tensor
 from denizen.errors import InputError
 from denizen.model import Env
 from denizen.rl._settings import Linear, numbers, wholes
-from denizen.rl._worlds import Worlds, param_numbers
+from denizen.rl._worlds import param_numbers
 from denizen.run._fingerprint import describe
 
 
@@ -58,7 +58,7 @@ class Earned:
 class Curriculum:
     """Schedules of parameters, and the worlds that follow them."""
 
-    def __init__(self, params: Mapping[str, Any] | None, *worlds: Worlds) -> None:
+    def __init__(self, params: Mapping[str, Any] | None, *worlds: Any) -> None:
         """Args:
         params: as trainers take them; what is no schedule stays as it is.
         *worlds: which were made with `first_values`.

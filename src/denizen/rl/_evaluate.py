@@ -15,6 +15,7 @@ from denizen.model import Env, Observed
 from denizen.model._env import picture
 from denizen.rl._distributions import Greedy
 from denizen.rl._draws import Draws
+from denizen.rl._from_gymnasium import Foreign
 from denizen.rl._policy import Policy, check_fits, for_worlds, rows_of
 from denizen.rl._recorded import Recorded
 from denizen.rl._worlds import Worlds
@@ -300,6 +301,13 @@ class Validation:
         if given and every is None:
             raise InputError(f"train: validation={dict(given)} without validate_every; say every how many updates")
         self.every, self._given = every, dict(given or {})
+        if isinstance(env, Foreign) and "env" not in self._given:
+            if every is not None:
+                raise InputError(
+                    f"train: validate_every={every}: a FromGymnasium trains and cannot be evaluated meanwhile; give "
+                    f"validation={{'env': …}}, a dz.Env of the same spaces, or leave it out"
+                )
+            return
         plain = check_evaluation(policy=policy, **{"env": env, **self._given})
         self._given.update({name: plain[name] for name in self._given if name in plain})
         self._options: dict[str, Any] = {"env": env, **self._given}

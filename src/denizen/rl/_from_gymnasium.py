@@ -1,20 +1,24 @@
 """Gymnasium's environments as worlds on the host."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import denizen.model as model
-from denizen._arguments import whole
-from denizen.errors import InputError, expect_function, need
-from denizen.model import Box, Discrete, Env, Observed, Space
-from denizen.rl._gymnasium_spaces import from_space
-from denizen.rl._worlds import Step, check_kind
+from denizen import _tree
+from denizen._arguments import one_of, whole
+from denizen.errors import InputError, ModelError, expect_function, need
+from denizen.model import Env, Observed, Space
+from denizen.rl._gymnasium_spaces import check_inside, from_space, to_dtype
+from denizen.rl._worlds import Step, WorldsState, check_kind
 from denizen.rng import MAX_SEED, Rng
 from denizen.run import choose_device
+
+AUTORESET = ("same_step", "next_step")
 
 
 class Nothing(model.State):
@@ -27,10 +31,12 @@ class Foreign(Env):
     """Spaces of an environment that is stepped elsewhere; enough to build a policy for it.
 
     Attributes:
+        name: of the environment.
         acts: action space.
         sees: observation space.
     """
 
+    name: str
     acts: Space
     sees: Space
 
@@ -64,109 +70,126 @@ class Foreign(Env):
         """Never."""
         return now.zero > 0
 
+    def truncated(self, now: Nothing) -> Tensor:
+        """Never here; of the original nobody knows when, so trainers ask at every step."""
+        return now.zero > 0
+
 
 class FromGymnasium:
-    """Gymnasium environments, one process each, behind the interface of `Worlds`: `reset`, `step`, `check`.
+    """Environments of Gymnasium behind the interface of `Worlds`: `reset`, `step`, `check`; `dz.train` takes it too.
 
-    They live on the host, so every step waits for them: nothing here is captured, and `train` takes `Worlds` only. Use
-    it to evaluate a policy elsewhere, or to drive a loop of your own.
+    They live on the host, so every step waits for them, and nothing of a rollout is captured.
 
     Attributes:
         env: spaces, to make a policy with: ``dz.rl.mlp(worlds.env)``.
         num_envs: number of environments.
         device: on which looks and rewards are given.
         vector: Gymnasium's vector environment.
+        autoreset: when a life that ended begins anew: in the ``"same_step"`` or in the ``"next_step"``, in which the
+            environment does not act: `Step.valid` is False there.
+        steps: taken so far.
+        copies: of tensors between the host and the device, so far.
+        waits: for the device, so far.
+        seconds: that Gymnasium's steps took, so far.
     """
+
+    in_place = False  # what follows is what a `Rollout` asks of `Worlds`
+    modules: tuple[nn.Module, ...] = ()
 
     def __init__(
         self,
-        make: str | Callable[[], Any],
-        num_envs: int,
+        make: Any,
+        num_envs: int | None = None,
         *,
         seed: int = 0,
         device: torch.device | str | None = None,
         processes: bool = True,
+        autoreset: str | None = None,
         **options: Any,
     ) -> None:
         """Args:
-        make: an id that Gymnasium knows, such as ``"CartPole-v1"``, or a function that makes one environment.
-        num_envs: how many.
-        seed: of the first reset.
+        make: an id that Gymnasium knows, such as ``"CartPole-v1"``, a function that makes one environment, or a
+            `gymnasium.vector.VectorEnv`.
+        num_envs: how many; None: as many as a vector environment has.
+        seed: of the first reset; `dz.train` gives its own.
         device: of what is given; None: CUDA where there is a device that works, else the CPU.
         processes: run each environment in a process of its own; False: one after another, in this one.
+        autoreset: ``"same_step"`` or ``"next_step"``; None: the first, or what a vector environment does.
         **options: for `gymnasium.make`, where an id is given.
 
         Raises:
-            InputError: an argument does not fit, or a space is neither Discrete nor Box.
+            InputError: an argument does not fit, or a space that there is not here.
             MissingExtra: gymnasium is not installed.
         """
-        gymnasium = need("gymnasium", "gym", "step Gymnasium environments")
-        from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+        need("gymnasium", "gym", "step Gymnasium environments")
+        from gymnasium.vector import VectorEnv
 
-        num_envs = whole("FromGymnasium", "num_envs", num_envs, 1)
         seed = whole("FromGymnasium", "seed", seed, 0, MAX_SEED)
-        if not callable(make) and not isinstance(make, str):
-            raise InputError(f"FromGymnasium: make={make!r}, expected an id such as 'CartPole-v1', or a function")
-        if callable(make) and options:
-            raise InputError(f"FromGymnasium: options {sorted(options)} go with an id, not with a function")
-        if callable(make):
-            expect_function("FromGymnasium: make", make)
-        function = make if callable(make) else lambda: gymnasium.make(make, **options)
-        kind = AsyncVectorEnv if processes else SyncVectorEnv
-        self.num_envs, self.seed = num_envs, seed
-        self.device, _ = choose_device(device, "FromGymnasium")
+        self.seed, self.device = seed, choose_device(device, "FromGymnasium")[0]
+        if isinstance(make, VectorEnv):
+            name = _check_vector(make, num_envs, autoreset, options)
+            self.vector: Any = make
+        else:
+            name = make if isinstance(make, str) else getattr(make, "__name__", type(make).__name__)
+            self.vector = _vector(make, num_envs, processes, autoreset or "same_step", options)
+        self.num_envs = int(self.vector.num_envs)
+        self.autoreset: str = self.vector.metadata["autoreset_mode"].name.lower()
         try:
-            self.vector = kind([function] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
-        except gymnasium.error.Error as error:
-            raise InputError(f"FromGymnasium: make={make!r}: {error}") from error
-        try:
-            actions = self.vector.single_action_space
-            observations = self.vector.single_observation_space
-            seen = from_space(observations, "the observation space")
-            acts = from_space(actions, "the action space")
-            self._acts: Any = actions
-            self._first = int(getattr(actions, "start", 0)) if isinstance(acts, Discrete) else 0
-            self.env = Foreign(acts, self._box(seen, observations))
+            self._acts, self._sees = self.vector.single_action_space, self.vector.single_observation_space
+            acts, sees = from_space(self._acts, "the action space"), from_space(self._sees, "the observation space")
         except InputError:
-            self.close()
+            if not isinstance(make, VectorEnv):
+                self.close()
             raise
+        self.env = Foreign(name, acts, sees).to(self.device)
+        self.world_params, self.values = nn.Module(), {}
+        self.steps = self.copies = self.waits = 0
+        self.seconds = 0.0
+        self._pinned: dict[str, Tensor] = {}
+        self._over = np.zeros(self.num_envs, dtype=np.bool_)
         self._begun = False
 
-    @staticmethod
-    def _box(seen: Space, given: Any) -> Space:
-        """What is observed as a Box; of a `Discrete` its numbers as Gymnasium has them, which may start anywhere."""
-        if not isinstance(seen, Discrete):
-            return seen
-        first = int(given.start)
-        return Box(first, first + seen.n - 1, (1,), torch.int64)
+    # --- use ----------------------------------------------------------------------------------------------------------
 
     def reset(self) -> Observed:
         """Begin every environment anew, from the seed; the same each time."""
         seen, _ = self.vector.reset(seed=self.seed)
         self._begun = True
-        return self._observed(seen)
+        self._over[:] = False
+        return self._observed(seen, "look")
 
     def step(self, action: Tensor) -> Step:
         """One step of every environment.
 
         Args:
-            action: `[environments]` for a `Discrete` space (any integer dtype), else `[environments, …]`.
+            action: `[environments, …]`, of any integer dtype for choices.
 
         Raises:
             InputError: an action has another shape or dtype, or lies outside its space.
+            ModelError: a reward or observation that is not finite.
         """
         if not self._begun:
             raise InputError("FromGymnasium.step: the environments have not begun; call reset() first")
-        seen, reward, terminated, truncated, infos = self.vector.step(self._checked(action))
-        ended = terminated | truncated
-        last = seen.copy()
-        for row in ended.nonzero()[0]:
-            last[row] = infos["final_obs"][row]
-        everywhere = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
-        numbers = torch.arange(self.num_envs, device=self.device)
-        paid = torch.as_tensor(reward, dtype=torch.float32, device=self.device)
-        dead, cut = (torch.as_tensor(flag, device=self.device) for flag in (terminated, truncated))
-        return Step(self._observed(seen), paid, dead, cut, everywhere, {}, self._observed(last), numbers)
+        given = self._checked(action)
+        began = time.perf_counter()
+        seen, reward, terminated, truncated, infos = self.vector.step(given)
+        self.seconds += time.perf_counter() - began
+        self.steps += 1
+        valid, reward = ~self._over, np.asarray(reward, dtype=np.float64)
+        ended = (terminated | truncated) & valid
+        _check_finite("a reward", reward)
+        told = self._up("told", np.stack([reward, terminated & valid, truncated & valid, valid]).astype(np.float32))
+        now = last = self._observed(seen, "look")
+        if self.autoreset == "next_step":
+            self._over = ended
+        elif ended.any():
+            rows, structure = _tree.flatten(_tree.map_leaves(np.copy, seen))
+            for row in ended.nonzero()[0]:
+                for part, final in zip(rows, _tree.flatten(infos["final_obs"][row])[0], strict=True):
+                    part[row] = final
+            last = self._observed(_tree.unflatten(rows, structure), "last")
+        dead, cut, acted = (told[1:] > 0).unbind()
+        return Step(now, told[0], dead, cut, acted, {}, last, torch.arange(self.num_envs, device=self.device))
 
     def _checked(self, action: Any) -> Any:
         space = self.env.action_space
@@ -175,26 +198,15 @@ class FromGymnasium:
             found = tuple(action.shape) if isinstance(action, Tensor) else type(action).__name__
             raise InputError(f"action is {found}, expected a tensor of shape {wanted}")
         check_kind(action, space)
-        action = action if action.is_floating_point() else action.to(torch.int64)  # of some dtypes torch compares none
-        outside = space.fault(action).flatten(1).any(1) if action.dim() > 1 else space.fault(action)
-        if bool(outside.any()):
-            row = int(outside.nonzero()[0])
-            raise InputError(f"action {action[row].tolist()} of environment {row} lies outside {space}")
-        given = action.cpu().numpy()
-        if isinstance(space, Discrete):
-            given = given.astype(np.int64) + self._first
-        elif hasattr(self._acts, "low"):  # in its own precision a bound may lie a little within what it is here
-            given = given.clip(self._acts.low, self._acts.high)
-        return given.astype(self._acts.dtype)
+        return check_inside(self._down(action), space, self._acts)
 
-    def _observed(self, seen: Any) -> Observed:
-        space = self.env.observation_space
-        observation = torch.as_tensor(seen, device=self.device).to(
-            space.dtype, copy=True
-        )  # Gymnasium reuses its memory
-        return Observed(observation.reshape(self.num_envs, *space.shape), None, None, None)
+    def _observed(self, seen: Any, name: str) -> Observed:
+        _check_finite("an observation", seen)
+        parts, structure = _tree.flatten(to_dtype(seen, self.env.observation_space))
+        ups = [self._up(f"{name} {place}", part) for place, part in enumerate(parts)]
+        return Observed(_tree.unflatten(ups, structure), None, None, None)
 
-    def check(self) -> None:
+    def check(self, run_state: WorldsState | None = None) -> None:
         """Nothing to do: what is wrong is told at once."""
 
     def close(self) -> None:
@@ -206,3 +218,125 @@ class FromGymnasium:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    # --- between the host and the device ------------------------------------------------------------------------------
+
+    def _up(self, name: str, values: np.ndarray) -> Tensor:
+        """A copy on the device; on CUDA by way of pinned memory, without a wait."""
+        self.copies += 1
+        given = torch.from_numpy(np.ascontiguousarray(values))
+        if self.device.type != "cuda":
+            return given.clone()  # Gymnasium reuses its memory
+        # Written again after `_down` has waited for all that the device was to do before, this copy included.
+        return self._staging(name, given).copy_(given).to(self.device, non_blocking=True)
+
+    def _down(self, action: Tensor) -> Tensor:
+        """A copy on the host, once the device has computed it."""
+        self.copies += 1
+        if action.device.type != "cuda":
+            return action.detach().cpu()
+        held = self._staging("action", action).copy_(action, non_blocking=True)
+        torch.cuda.current_stream(action.device).synchronize()
+        self.waits += 1
+        return held
+
+    def _staging(self, name: str, like: Tensor) -> Tensor:
+        held = self._pinned.get(name)
+        if held is None or held.shape != like.shape or held.dtype != like.dtype:
+            held = torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
+            self._pinned[name] = held
+        return held
+
+    def cost(self, seconds: float) -> str:
+        """What stepping on the host took of a training of so many seconds, in words."""
+        steps = max(self.steps, 1)
+        waits = "no wait" if not self.waits else f"{self.waits / steps:.3g} wait"
+        share = 100 * self.seconds / max(seconds, 1e-9)
+        return (
+            f"{self.env.name} was stepped on the host, {share:.0f} % of the time: {self.copies / steps:.3g} copies and "
+            f"{waits} for the device a step"
+        )
+
+    # --- for trainers -------------------------------------------------------------------------------------------------
+
+    def for_training(self, num_envs: int, seed: int, device: torch.device | str | None) -> "FromGymnasium":
+        """This, from its beginning on, with another seed and on another device.
+
+        Raises:
+            InputError: there are not as many environments as the trainer wants.
+        """
+        if num_envs != self.num_envs:
+            raise InputError(f"PPO: num_envs={num_envs}, and the FromGymnasium has {self.num_envs} environments")
+        self.seed, self.device = seed, choose_device(device, "train")[0]
+        self.env = self.env.to(self.device)
+        self.steps = self.copies = self.waits = 0
+        self.seconds = 0.0
+        return self
+
+    def begin(self, clock: Tensor | None = None) -> tuple[WorldsState, Observed]:
+        """First looks, and books that every run state has."""
+        counts = torch.zeros(2, self.num_envs, dtype=torch.int64, device=self.device)
+        waiting, faults = torch.zeros_like(counts[0], dtype=torch.bool), torch.full_like(counts[0], -1)
+        clock = torch.zeros((), dtype=torch.int64, device=self.device) if clock is None else clock
+        return WorldsState([], counts[0], waiting, clock, faults, counts[1]), self.reset()
+
+    def next_in_place(self, tensors: list[Tensor], action: Tensor) -> tuple[list[Tensor], Step]:
+        """A step, of whose run state only the books change."""
+        age, waiting, clock, faults, waited = tensors
+        step = self.step(action)
+        age = torch.where(step.ended, 0, age + step.valid)
+        return [age, waiting, clock + 1, faults, waited + ~step.valid], step
+
+
+def _check_vector(make: Any, num_envs: Any, autoreset: Any, options: dict[str, Any]) -> str:
+    """The name of a vector environment; raises `InputError` where it does not fit."""
+    mode = make.metadata.get("autoreset_mode")
+    name = str(getattr(getattr(make, "spec", None), "id", None) or type(make.unwrapped).__name__)
+    if getattr(mode, "name", "").lower() not in AUTORESET:
+        raise InputError(
+            f"FromGymnasium: {name} has metadata['autoreset_mode']={mode!r}, expected SAME_STEP or NEXT_STEP"
+        )
+    if num_envs is not None and num_envs != make.num_envs:
+        raise InputError(f"FromGymnasium: num_envs={num_envs!r}, and the vector environment has {make.num_envs}")
+    has = mode.name.lower()
+    if autoreset is not None and autoreset != has:
+        raise InputError(f"FromGymnasium: autoreset={autoreset!r}, and the vector environment has {has!r}")
+    if options:
+        raise InputError(f"FromGymnasium: options {sorted(options)} go with an id, not with a vector environment")
+    return name
+
+
+def _vector(make: Any, num_envs: Any, processes: bool, autoreset: str, options: dict[str, Any]) -> Any:
+    import gymnasium
+    from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+    if not callable(make) and not isinstance(make, str):
+        raise InputError(
+            f"FromGymnasium: make={make!r}, expected an id such as 'CartPole-v1', a function, or a VectorEnv"
+        )
+    count = whole("FromGymnasium", "num_envs", num_envs, 1)
+    one_of("FromGymnasium", "autoreset", autoreset, AUTORESET)
+    if callable(make) and options:
+        raise InputError(f"FromGymnasium: options {sorted(options)} go with an id, not with a function")
+    if callable(make):
+        expect_function("FromGymnasium: make", make)
+    function: Callable[[], Any] = make if callable(make) else lambda: gymnasium.make(make, **options)
+    kind = AsyncVectorEnv if processes else SyncVectorEnv
+    try:
+        return kind([function] * count, autoreset_mode=AutoresetMode[autoreset.upper()])
+    except gymnasium.error.Error as error:
+        raise InputError(f"FromGymnasium: make={make!r}: {error}") from error
+
+
+def _check_finite(what: str, values: Any) -> None:
+    """Raise `ModelError` where numbers of an environment are not finite."""
+    for part in _tree.flatten(values)[0]:
+        numbers = np.asarray(part)
+        if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
+            row = int(np.argwhere(~np.isfinite(numbers))[0][0])
+            raise ModelError(f"FromGymnasium: {what} of environment {row} is {numbers[row]}, which is not finite")
+
+
+def later_seed(seed: int, updates: int) -> int:
+    """The seed of a training that goes on after so many updates: another one, so that no life is lived twice."""
+    return int(np.random.SeedSequence([seed, updates]).generate_state(1)[0])

@@ -70,16 +70,22 @@ def from_space(space: Any, name: str) -> Space:
     from gymnasium import spaces
 
     if isinstance(space, spaces.Discrete):
-        return Discrete(int(space.n))
+        return Discrete(int(space.n), int(space.start))
+    if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1 and not np.any(space.start):
+        return MultiDiscrete(tuple(space.nvec.tolist()))
     if isinstance(space, spaces.MultiBinary):
-        return Box(0, 1, tuple(space.shape), torch.int8)
+        return MultiBinary(*space.shape) if len(space.shape) == 1 else Box(0, 1, tuple(space.shape), torch.int8)
     if isinstance(space, spaces.Box) and space.dtype.name in _DTYPES:
         return Box(space.low, space.high, tuple(space.shape), _DTYPES[space.dtype.name])
-    found = f"Box of {space.dtype}" if isinstance(space, spaces.Box) else type(space).__name__
+    found = type(space).__name__
+    if isinstance(space, spaces.Box):
+        found = f"Box of {space.dtype}"
+    elif isinstance(space, spaces.MultiDiscrete):
+        found = "MultiDiscrete with a start or several axes"
     instead = "FlattenObservation" if "observation" in name else "TransformAction"
     raise InputError(
-        f"FromGymnasium: {name} is {space}, expected a Discrete, a MultiBinary or a Box; there is no {found} here: "
-        f"wrap the environment, for example with gymnasium.wrappers.{instead}"
+        f"FromGymnasium: {name} is {space}, expected a Discrete, MultiDiscrete, MultiBinary or Box; there is no "
+        f"{found} here: wrap the environment, for example with gymnasium.wrappers.{instead}"
     )
 
 
@@ -104,3 +110,25 @@ def tensors_of(space: Space, values: Any) -> Any:
         return given
     near = space.nearest(given)
     return torch.where((given - near).abs() <= ROUNDING * (1 + near.abs()), near, given)
+
+
+def to_dtype(values: Any, space: Space) -> Any:
+    """A copy of what Gymnasium gave, in the dtype of a space."""
+    return np.array(values, dtype=array(torch.zeros((), dtype=space.dtype)).dtype)
+
+
+def check_inside(action: Tensor, space: Space, theirs: Any) -> Any:
+    """Actions `[environments, …]` on the host as Gymnasium takes them.
+
+    Raises:
+        InputError: one lies outside its space.
+    """
+    wide = action if action.is_floating_point() else action.to(torch.int64)  # of some dtypes torch compares none
+    outside = space.fault(wide).reshape(wide.shape[0], -1).any(1)
+    if bool(outside.any()):
+        row = int(outside.nonzero()[0])
+        raise InputError(f"action {action[row].tolist()} of environment {row} lies outside {space}")
+    given = wide.numpy()
+    if hasattr(theirs, "low"):  # in its own precision a bound may lie a little within what it is here
+        given = given.clip(theirs.low, theirs.high)
+    return given.astype(theirs.dtype)

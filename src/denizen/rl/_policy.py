@@ -477,13 +477,14 @@ class Tower(nn.Sequential):
         return None
 
 
-def check_fits(policy: Policy, env: Any, what: str) -> None:
+def check_fits(policy: Policy, env: Any, what: str, *, hosted: bool = False) -> None:
     """Raise `InputError` where this is no environment, or one with other observations or actions than a policy's.
 
     Args:
         policy: the policy.
         env: what was given as the environment.
         what: who asks, for messages.
+        hosted: it may be that of a `FromGymnasium`.
     """
     from denizen.rl._from_gymnasium import Foreign
 
@@ -491,10 +492,10 @@ def check_fits(policy: Policy, env: Any, what: str) -> None:
     if not isinstance(policy, Policy):
         raise InputError(f"{what}: policy is {named(policy)}, expected a dz.rl.ActorCritic, such as dz.rl.mlp(env)")
     check_float32(policy, what)
-    if isinstance(env, Foreign):
+    if isinstance(env, Foreign) and not hosted:
         raise InputError(
-            f"{what}: env is that of a FromGymnasium, whose worlds are on the host and are stepped by it alone; write "
-            f"a dz.Env for worlds on the device"
+            f"{what}: env is that of a FromGymnasium, whose worlds are on the host and are stepped by it alone; give "
+            f"dz.train the FromGymnasium itself, or write a dz.Env for worlds on the device"
         )
     for name in ("observation_space", "action_space"):
         mine, its = getattr(policy.env, name), getattr(env, name)
@@ -505,9 +506,9 @@ def check_fits(policy: Policy, env: Any, what: str) -> None:
             )
 
 
-def check_learns(policy: ActorCritic, env: Any, what: str) -> None:
+def check_learns(policy: ActorCritic, env: Any, what: str, *, hosted: bool = False) -> None:
     """`check_fits`, and raise `InputError` where ratios would not begin at 1."""
-    check_fits(policy, env, what)
+    check_fits(policy, env, what, hosted=hosted)
     if not isinstance(policy, ActorCritic):
         raise InputError(f"{what}: policy is {named(policy)}, expected a dz.rl.ActorCritic, such as dz.rl.mlp(env)")
     if any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in policy.modules()):

@@ -13,6 +13,7 @@ from denizen.rl import _processes as processes
 from denizen.rl._against import for_training
 from denizen.rl._curriculum import Curriculum, first_values
 from denizen.rl._draws import Minibatches, cut, picked
+from denizen.rl._from_gymnasium import FromGymnasium
 from denizen.rl._gae import advantages, flat, normalised, summed
 from denizen.rl._metrics import joined
 from denizen.rl._normaliser import RewardScale
@@ -160,7 +161,7 @@ class PPO:
 
     def init(
         self,
-        env: Env,
+        env: "Env | FromGymnasium",
         policy: ActorCritic,
         *,
         total_steps: int,
@@ -171,7 +172,7 @@ class PPO:
         """A training before its first update.
 
         Args:
-            env: the environment.
+            env: the environment, or environments of Gymnasium.
             policy: is moved to the device and learns in place.
             total_steps: steps of worlds to come in all, which schedules go by; rounded up to whole updates.
             seed: of worlds, actions and shuffles; the policy's first weights are the policy's own.
@@ -181,9 +182,15 @@ class PPO:
         Raises:
             InputError: an argument does not fit.
         """
-        check_learns(policy, env, "PPO.init")
+        spaces, hosted = (env.env, True) if isinstance(env, FromGymnasium) else (env, False)
+        check_learns(policy, spaces, "PPO.init", hosted=hosted)
         total_steps = whole("PPO.init", "total_steps", total_steps, 1)
         seed = whole("PPO.init", "seed", seed, 0, MAX_SEED)
+        updates = -(-total_steps // self.samples)
+        if isinstance(env, FromGymnasium):
+            self._check_hosted(policy, env.env, params)
+            host = env.for_training(self.num_envs, seed, device)
+            return PPOTraining(self, host, policy, updates, seed, Curriculum(None, host))
         env = for_training(env, policy, seed)
         here, values = self._share(env, policy), first_values(env, params, self.num_envs)
         if len(here) != self.num_envs:
@@ -191,7 +198,15 @@ class PPO:
         worlds = Worlds(
             env, len(here), seed=seed, device=device, max_resets=self.max_resets, params=values, worlds=here
         )
-        return PPOTraining(self, worlds, policy, -(-total_steps // self.samples), seed, Curriculum(params, worlds))
+        return PPOTraining(self, worlds, policy, updates, seed, Curriculum(params, worlds))
+
+    def _check_hosted(self, policy: ActorCritic, env: Env, params: Any) -> None:
+        """Raise `InputError` where worlds on the host could not do what is asked for."""
+        self._share(env, policy)
+        if params:
+            raise InputError(f"PPO: params={params!r} of a FromGymnasium; give options to it, such as gravity=5.0")
+        if processes.size() > 1:
+            raise InputError("PPO: a FromGymnasium trains in one process; make more environments in that")
 
     def _share(self, env: Env, policy: ActorCritic) -> range:
         """Numbers of the worlds of this process; raises `InputError` where worlds cannot be shared out."""
@@ -381,7 +396,13 @@ class PPOTraining(Training):
     """
 
     def __init__(
-        self, algorithm: PPO, worlds: Worlds, policy: ActorCritic, num_updates: int, seed: int, curriculum: Curriculum
+        self,
+        algorithm: PPO,
+        worlds: Worlds | FromGymnasium,
+        policy: ActorCritic,
+        num_updates: int,
+        seed: int,
+        curriculum: Curriculum,
     ) -> None:
         """As `Training`."""
         super().__init__(algorithm, worlds, policy, num_updates, seed, curriculum, learnt=algorithm._learnt)
@@ -400,6 +421,12 @@ class PPOTraining(Training):
         if self.reward_scale is None:
             return fields["reward"]
         return self.reward_scale.scaled(fields["reward"], fields["terminated"] | fields["truncated"], fields["valid"])
+
+    def begin_anew(self) -> None:
+        """As of any training, with the returns of lives under way."""
+        super().begin_anew()
+        if self.reward_scale is not None:
+            self.reward_scale.going.zero_()
 
     def shared_tensors(self) -> dict[str, Tensor]:
         """As of any training, with the statistics of rewards."""

@@ -68,10 +68,7 @@ class Recorded:
 
     def tree(self, given: Sequence[Tensor]) -> Any:
         """Flat results as the function returned them."""
-        values: list[Any] = [None] * self._width
-        for place, value in zip(self._places, given, strict=True):
-            values[place] = value
-        return _tree.unflatten(values, self._structure)
+        return _filled(given, self._places, self._width, self._structure)
 
     def _record(self, leaves: list[Any], structure: Any, tensors: list[Tensor]) -> None:
         def flat(*given: Tensor) -> list[Tensor]:
@@ -90,3 +87,42 @@ class Recorded:
         self.graph = graph
         if self._backend is not None:
             self.graph = one_graph(own_code(lambda *given: graph(*given)), self._backend)
+
+
+class AsItIs:
+    """A function with the interface of `Recorded` that is run as it is: it does what no graph holds."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Args:
+        function: over trees of tensors.
+        """
+        self._function, self._structure, self._places, self._width = function, None, [0], 0
+
+    def compile(self, backend: str | None) -> None:
+        """Nothing is compiled."""
+
+    def bound(self, *args: Any) -> tuple[Callable[[list[Tensor]], list[Tensor]], list[Tensor]]:
+        """As `Recorded.bound`."""
+        leaves, structure = _tree.flatten(args)
+
+        def step(given: list[Tensor]) -> list[Tensor]:
+            rest = iter(given)
+            filled = [next(rest) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+            values, self._structure = _tree.flatten(self._function(*_tree.unflatten(filled, structure)))
+            self._places = [place for place, value in enumerate(values) if isinstance(value, Tensor)]
+            self._width = len(values)
+            return [values[place] for place in self._places]
+
+        return step, [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+
+    def tree(self, given: Sequence[Tensor]) -> Any:
+        """As `Recorded.tree`."""
+        return _filled(given, self._places, self._width, self._structure)
+
+
+def _filled(given: Sequence[Tensor], places: list[int], width: int, structure: Any) -> Any:
+    """The tree of a structure with tensors at these places, and None elsewhere."""
+    values: list[Any] = [None] * width
+    for place, value in zip(places, given, strict=True):
+        values[place] = value
+    return _tree.unflatten(values, structure)

@@ -11,8 +11,9 @@ from denizen.model import Env, Observed
 from denizen.nn import kernels
 from denizen.rl import _processes as processes
 from denizen.rl._draws import Draws
+from denizen.rl._from_gymnasium import FromGymnasium
 from denizen.rl._policy import Judged, Policy, for_worlds, rows_of
-from denizen.rl._recorded import Recorded
+from denizen.rl._recorded import AsItIs, Recorded
 from denizen.rl._worlds import Step, Worlds
 
 FEATURES = "features"  # of each step, where values are computed after the last
@@ -31,7 +32,7 @@ class RolloutState:
         length: int64 `[rows]`: steps of the present life so far.
     """
 
-    def __init__(self, worlds: Worlds, policy: Policy) -> None:
+    def __init__(self, worlds: Worlds | FromGymnasium, policy: Policy) -> None:
         run_state, observed = worlds.begin()
         self.worlds = run_state.clone()  # fields of equal value may share memory
         self.observed = Observed(*[None if part is None else part.clone() for part in rows_of(observed, worlds.env)])  # type: ignore[arg-type]  # pyrefly: ignore
@@ -96,7 +97,7 @@ class Rollout:
 
     def __init__(
         self,
-        worlds: Worlds,
+        worlds: Worlds | FromGymnasium,
         policy: Policy,
         steps: int,
         seed: int,
@@ -121,7 +122,10 @@ class Rollout:
         self._cuts = (values or finals) and can_cut(env)
         self._actors = env.num_actors or 1
         self._draws = Draws(seed, torch.arange(rows, device=device) + processes.rank() * rows)
-        self._step = Recorded(self._next, policy, worlds.world_params, *worlds.modules, in_place=worlds.in_place)
+        if isinstance(worlds, FromGymnasium):
+            self._step: Recorded | AsItIs = AsItIs(self._next)
+        else:
+            self._step = Recorded(self._next, policy, worlds.world_params, *worlds.modules, in_place=worlds.in_place)
         self._value, self._ends = Recorded(self._last_value, policy), Recorded(self._values_of_ends, policy)
         self._values = Recorded(self._late_values, policy)
         self.fields = self._buffers()
@@ -173,6 +177,15 @@ class Rollout:
         self.lives.copy_(torch.stack([count.sum(), total.sum(), least.min(), most.max(), steps.sum()]))
         if sums["flows"]:
             self.flows.copy_(torch.stack(sums["flows"]).sum(1))
+
+    def begin_anew(self) -> None:
+        """Begin every world anew where the state of what goes on was lost."""
+        run_state, observed = self._worlds.begin(self.state.worlds.clock)
+        fresh = {**self.state.parts(), "worlds": run_state.tensors(), "observed": rows_of(observed, self._worlds.env)}
+        fresh["memory"] = self._policy.first_memory(self.state.rows, self._worlds.device)
+        fresh["first"] = torch.ones_like(self.state.first)
+        fresh["returned"], fresh["length"] = torch.zeros_like(self.state.returned), torch.zeros_like(self.state.length)
+        self.state.take(_tree.tensors(fresh))
 
     def compile(self, backend: str | None = "inductor") -> None:
         """Compile a step, and values that are late, when they are next computed; None: no longer."""

@@ -13,6 +13,7 @@ from denizen.errors import InputError, expect_function
 from denizen.model import Env
 from denizen.rl import _processes as processes
 from denizen.rl._best_policy import Patience
+from denizen.rl._from_gymnasium import FromGymnasium
 from denizen.rl._live import live_view
 from denizen.rl._policy import Policy
 from denizen.rl._train import Algorithm, Loop, Trained, new_loop
@@ -86,6 +87,8 @@ def train_seeds(
             f"lambda seed: dz.rl.mlp(env, seed=seed)"
         )
     expect_function("train_seeds: policy", policy, "seed")
+    if isinstance(env, FromGymnasium):
+        raise InputError("train_seeds: env is a FromGymnasium, which steps one training; call dz.train for each seed")
     policies = [policy(seed) for seed in seeds]
     if len({id(one) for one in policies}) < len(seeds):
         raise InputError("train_seeds: policy gave the same object for two seeds; make a new one in each call")

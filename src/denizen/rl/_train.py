@@ -32,6 +32,7 @@ from denizen.rl._curriculum import described
 from denizen.rl._distributions import Gaussian
 from denizen.rl._dqn import DQN
 from denizen.rl._evaluate import Evaluation, Validation
+from denizen.rl._from_gymnasium import FromGymnasium, later_seed
 from denizen.rl._grpo import GRPO
 from denizen.rl._live import live_view
 from denizen.rl._metrics import Times, measures_of
@@ -67,6 +68,7 @@ class Trained(InNotebook):
         folder: the run folder; None where none was kept.
         evaluations: (update, evaluation) of each validation.
         stopped: patience ended the training before its time.
+        host: of environments on the host: what stepping them cost; None: the worlds were on the device.
     """
 
     policy: Policy = dataclasses.field(repr=False)
@@ -80,6 +82,7 @@ class Trained(InNotebook):
     folder: Path | None
     evaluations: list[tuple[int, Evaluation]]
     stopped: bool = False
+    host: str | None = None
 
     @property
     def steps_per_second(self) -> float:
@@ -117,7 +120,8 @@ class Trained(InNotebook):
         speed = f"{self.steps_per_second:,.0f} a second, {self.path}"
         early = ", ended early by its patience" if self.stopped else ""
         saved = "" if self.folder is None else f"\nsaved in {self.folder}"
-        return f"{self.updates:,} updates, {self.steps:,} steps of worlds, {speed}{early}{saved}"
+        host = "" if self.host is None else f"\n{self.host}"
+        return f"{self.updates:,} updates, {self.steps:,} steps of worlds, {speed}{early}{host}{saved}"
 
     def __getitem__(self, name: str) -> list[Any]:
         """A metric over the updates of this call."""
@@ -128,7 +132,7 @@ class Trained(InNotebook):
 
 
 def train(
-    env: Env,
+    env: Env | FromGymnasium,
     policy: Policy,
     algorithm: Algorithm,
     total_steps: int,
@@ -154,7 +158,7 @@ def train(
     ```
 
     Args:
-        env: the environment.
+        env: the environment; or environments of Gymnasium, which PPO alone takes, and which it steps on the host.
         policy: learns in place.
         algorithm: `PPO`, `GRPO`, `rl.SAC`, `rl.TD3` or `rl.DQN`, with its settings.
         total_steps: steps of worlds, rounded up to whole updates.
@@ -200,7 +204,7 @@ def train(
 
 
 def new_loop(
-    env: Env,
+    env: Env | FromGymnasium,
     policy: Policy,
     algorithm: Algorithm,
     total_steps: int,
@@ -219,13 +223,14 @@ def new_loop(
 ) -> "Loop":
     """A training before its first update, and its folder; arguments as `train` takes them."""
     _check_algorithm(algorithm, "train")
+    _check_hosted(env, algorithm, "train")
     _check_kept(folder, settings)
     if folder is None and save_every is not None:
         raise InputError(f"train: save_every={save_every!r} is of saves to a folder; pass folder= with it")
     save_every = _pace("train", save_every)
     _check_options(compile, sinks, patience)
     device = choose_device(device, "train")[0]
-    training = algorithm.init(env, cast(Any, policy), total_steps=total_steps, seed=seed, device=device, params=params)
+    training = cast(Any, algorithm).init(env, policy, total_steps=total_steps, seed=seed, device=device, params=params)
     validated = Validation(validate_every, validation, training.worlds.env, policy)
     facts = {
         "env": fingerprint(training.worlds.env),
@@ -247,7 +252,7 @@ def new_loop(
 
 def resume(
     folder: Path | str,
-    env: Env,
+    env: Env | FromGymnasium,
     policy: Policy,
     algorithm: Algorithm,
     *,
@@ -262,7 +267,8 @@ def resume(
     """Go on with a training, bit for bit as if it had never stopped (on the same kind of device).
 
     With `steps` it becomes longer. Schedules, such as an annealed learning rate, go by the new length from here on. So
-    where nothing follows a schedule, the training equals one that was begun that long.
+    where nothing follows a schedule, the training equals one that was begun that long. The state of environments of
+    Gymnasium is not kept: they begin anew, and a warning says so.
 
     Args:
         folder: of the training.
@@ -283,6 +289,7 @@ def resume(
             has ended it.
     """
     _check_algorithm(algorithm, "resume")
+    _check_hosted(env, algorithm, "resume")
     if steps is not None:
         whole("resume", "steps", steps, 1, hint=", or None for those that are missing")
     save_every = _pace("resume", save_every)
@@ -299,7 +306,7 @@ def resume(
 
 def _resumed(
     kept: TrainingFolder,
-    env: Env,
+    env: Env | FromGymnasium,
     policy: Policy,
     algorithm: Algorithm,
     steps: int | None,
@@ -317,8 +324,8 @@ def _resumed(
     total = known["total_steps"]
     if steps is not None:  # beyond whole updates, which may be more than was asked for
         total = -(-total // algorithm.samples) * algorithm.samples + steps
-    training = algorithm.init(
-        env, cast(Any, policy), total_steps=total, seed=known["seed"], device=device, params=params
+    training = cast(Any, algorithm).init(
+        env, policy, total_steps=total, seed=known["seed"], device=device, params=params
     )
     now = {"algorithm": describe(algorithm), "policy": _shapes(policy), "params": described(params)}
     differing = {"env": "; ".join(differences(known["env"], fingerprint(training.worlds.env)))}
@@ -396,9 +403,14 @@ class Loop:
                     )
                 tensor.copy_(saved[name])
         self._over = self.best_policy.patience_over()
+        if self.training.hosted is not None:
+            self.training.hosted.seed = later_seed(self.training.hosted.seed, self.done)
+            self.training.begin_anew()
         lacking = self.training.lacking()
         if lacking:
             warnings.warn(f"run folder {self.folder.path}: {lacking}", stacklevel=4)
+            if processes.rank() == 0:
+                self.folder.log(lacking)
         if processes.rank() > 0:
             return
         self.folder.trim_metrics()
@@ -444,6 +456,7 @@ class Loop:
             folder=None if self.folder is None else self.folder.path,
             evaluations=self.evaluations,
             stopped=self._over,
+            host=None if training.hosted is None else training.hosted.cost(time.perf_counter() - began),
         )
 
     def _restore(self) -> None:
@@ -556,6 +569,11 @@ class Loop:
         target = [f"{origin['file']}:{origin['name']}"] if origin else []
         how = shlex.join(["denizen", "resume", str(path), *target]) if manifest["settings"] else "dz.rl.resume"
         error.add_note(f"safe on disk: {manifest['updates']} updates, in {path}; go on with {how}")
+
+
+def _check_hosted(env: Any, algorithm: Any, what: str) -> None:
+    if isinstance(env, FromGymnasium) and not isinstance(algorithm, PPO):
+        raise InputError(f"{what}: algorithm is {named(algorithm)}, and in a FromGymnasium dz.PPO(…) alone trains")
 
 
 def _check_algorithm(algorithm: Any, what: str) -> None:

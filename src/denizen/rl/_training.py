@@ -11,6 +11,7 @@ from denizen.ops import start_compilers
 from denizen.rl import _processes as processes
 from denizen.rl._against import pool_of
 from denizen.rl._curriculum import Curriculum
+from denizen.rl._from_gymnasium import FromGymnasium
 from denizen.rl._metrics import Phases, joined, rollout_metrics
 from denizen.rl._normaliser import take_in
 from denizen.rl._optimizer import FlatAdam
@@ -44,7 +45,7 @@ class Training:
     def __init__(
         self,
         algorithm: Any,
-        worlds: Worlds,
+        worlds: Worlds | FromGymnasium,
         policy: Policy,
         num_updates: int,
         seed: int,
@@ -64,7 +65,8 @@ class Training:
         values: whether the critic judges states.
         """
         start_compilers(worlds.device)
-        self.algorithm, self.worlds, self.num_updates, self.seed = algorithm, worlds, num_updates, seed
+        self.algorithm, self.num_updates, self.seed = algorithm, num_updates, seed
+        self.worlds: Any = worlds  # of off-policy algorithms always `Worlds`
         self.curriculum, self.phases = curriculum, Phases(worlds.device)
         self.pool = pool_of(worlds.env)
         self.policy: Any = policy.to(worlds.device).train()
@@ -80,6 +82,15 @@ class Training:
         self.rate = Rate(algorithm.learning_rate, worlds.device)
         self._backend: str | None = None
         self._compiled: Callable[..., Any] | None = None
+
+    @property
+    def hosted(self) -> FromGymnasium | None:
+        """The environments of Gymnasium that it steps; None: its worlds are on the device."""
+        return self.worlds if isinstance(self.worlds, FromGymnasium) else None
+
+    def begin_anew(self) -> None:
+        """Begin every world anew, where a checkpoint could not hold them."""
+        self.rollout.begin_anew()
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """The precision in which the policy runs."""
@@ -186,7 +197,12 @@ class Training:
 
     def lacking(self) -> str:
         """What a checkpoint does not hold, in words; empty where it holds everything."""
-        return ""
+        if self.hosted is None:
+            return ""
+        return (
+            f"the state of {self.hosted.env.name} is on the host and was not kept, so it begins anew, of another seed; "
+            f"results differ from those of a training that never stopped"
+        )
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that an update depends on, by name; what a checkpoint holds."""

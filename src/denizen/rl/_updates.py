@@ -65,7 +65,9 @@ class Updates:
         algorithm = training.algorithm
         self._algorithm, self._training = algorithm, training
         self._device = training.worlds.device
-        self._compile = compiles(compile, training, self._device)
+        if training.hosted is not None and compile:
+            raise InputError("train: compile=True, and a FromGymnasium is stepped on the host, which no graph holds")
+        self._compile = training.hosted is None and compiles(compile, training, self._device)
         steps = training.num_updates * algorithm.samples
         self._compile_loss = self._device.type == "cuda" or steps >= COMPILE_LOSS_FROM
         self._captured: CapturedFunction[dict[str, Tensor]] | None = None
@@ -88,6 +90,8 @@ class Updates:
 
         Where compiling fails, one warning says so, and updates run eagerly.
         """
+        if self._training.hosted is not None:
+            return  # what was stepped could not be put back
         began = time.perf_counter()
         # Kept on the host: on the device they would count to the peak of memory, which is during the warm-up.
         kept = [(tensor, tensor.to("cpu", copy=True)) for tensor in self._training.tensors().values()]

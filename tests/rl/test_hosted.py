@@ -1,0 +1,221 @@
+"""Training in environments of Gymnasium, which are stepped on the host."""
+
+import json
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import denizen as dz
+from denizen.errors import InputError, ModelError
+from rl_worlds import Numbered
+
+SMALL = dz.PPO(num_envs=4, num_steps=16, num_minibatches=2, update_epochs=2)
+
+
+def numbered():
+    return dz.rl.to_gymnasium(Numbered(), device="cpu")
+
+
+def hosted(make=numbered, count=4, **options):
+    return dz.rl.FromGymnasium(make, count, device="cpu", processes=False, **options)
+
+
+def test_an_environment_by_way_of_gymnasium_trains_as_on_the_device():
+    """Lives begin alike whenever they do, and draws of actions are those of the seed: nothing may differ."""
+    rows = []
+    for env in (Numbered(), hosted()):
+        policy = dz.rl.mlp(Numbered(), (8,), seed=3)
+        result = dz.train(env, policy, SMALL, 128, seed=5, device="cpu", progress=False, compile=False)
+        rows.append([{k: v for k, v in row.items() if "second" not in k} for row in result.metrics])
+    mine, theirs = rows
+    assert set(mine[0]) - set(theirs[0]) == {"pushed"}  # of series Gymnasium knows nothing
+    for here, there in zip(mine, theirs, strict=True):
+        for name, value in there.items():
+            assert value == pytest.approx(here[name], rel=1e-6, nan_ok=True), name
+    assert mine[-1]["episodes"] > 4
+    assert result.path == "eager"
+    assert "numbered was stepped on the host" in str(result)
+    assert "copies and no wait for the device a step" in str(result)
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_what_is_learnt_from_is_what_the_environment_did(mode):
+    worlds, policy = hosted(autoreset=mode), dz.rl.mlp(Numbered(), (8,), seed=3)
+    training = SMALL.init(worlds, policy, total_steps=640, seed=5, device="cpu")
+    lives = {"over": 0, "cut": 0, "dead": 0}
+    for _ in range(2):
+        training.rollout.collect()
+        fields = training.rollout.fields
+        value = policy.with_value(fields["observation"].flatten(0, 1), torch.zeros(64, 0))[1].view(16, 4)
+        assert torch.allclose(value, fields["value"], atol=1e-6)
+        for step in range(16):
+            for row in range(4):
+                at, number, age = fields["observation"][step, row].tolist()
+                ended = bool(fields["terminated"][step, row] | fields["truncated"][step, row])
+                if not fields["valid"][step, row]:
+                    assert mode == "next_step"
+                    assert not ended
+                    assert fields["reward"][step, row] == 0
+                    lives["dead"] += 1
+                    continue
+                new = at + (0.9 if fields["action"][step, row] == 1 else -0.2)
+                assert fields["reward"][step, row].item() == pytest.approx(new - at, abs=1e-5)
+                assert bool(fields["terminated"][step, row]) == (new > 3)
+                assert bool(fields["truncated"][step, row]) == (age == 5)
+                assert bool(fields["first"][step, row]) == (age == 0)
+                lives["over"] += new > 3
+                if ended:
+                    last = torch.tensor([[new, number, age + 1]])
+                    judged = policy.with_value(last, torch.zeros(1, 0))[1].item()
+                    if not fields["terminated"][step, row]:
+                        lives["cut"] += 1
+                        assert training.rollout.bootstrap[step, row].item() == pytest.approx(judged, abs=1e-5)
+                elif step < 15:
+                    assert fields["observation"][step + 1, row].tolist() == pytest.approx([new, number, age + 1])
+    assert lives["over"] > 0
+    assert lives["cut"] > 0
+    assert (lives["dead"] > 0) == (mode == "next_step")
+
+
+class Told(gymnasium.Env):
+    """Each kind of choice; pays for the right ones, which are observed."""
+
+    def __init__(self, acts, sees=None):
+        self.action_space, self.observation_space = acts, sees or spaces.Discrete(3, start=-1)
+        self.seeds = []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            self.seeds.append(seed)
+            self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        return self.observation_space.sample(), float(np.sum(action)), True, False, {}
+
+
+CHOICES = [
+    spaces.Discrete(4, start=2),
+    spaces.MultiDiscrete([2, 5]),
+    spaces.MultiBinary(3),
+    spaces.Box(-1, 1, (2,), np.float64),
+]
+
+
+@pytest.mark.parametrize("space", CHOICES, ids=str)
+def test_each_kind_of_choice_can_be_trained(space):
+    with hosted(lambda: Told(space)) as worlds:
+        policy = dz.rl.mlp(worlds.env, (4,))
+        metrics = dz.train(worlds, policy, SMALL, 128, device="cpu", progress=False, seed=9).metrics
+        assert metrics[-1]["episodes"] == 64
+        assert [env.unwrapped.seeds for env in worlds.vector.envs] == [[9 + row] for row in range(4)]
+
+
+def test_a_vector_environment_is_taken_as_it_is():
+    made = SyncVectorEnv([numbered] * 3)
+    with dz.rl.FromGymnasium(made, device="cpu") as worlds:
+        assert (worlds.num_envs, worlds.autoreset) == (3, "next_step")
+        first = worlds.reset().observation
+        assert first.shape == (3, 3)
+        for _ in range(6):
+            step = worlds.step(torch.zeros(3, dtype=torch.int64))
+        assert step.truncated.all()
+        step = worlds.step(torch.ones(3, dtype=torch.int64))
+        assert not step.valid.any()
+        assert step.observed.observation[:, 0].tolist() == pytest.approx([0.37] * 3)
+
+
+def test_a_resumed_training_says_that_the_environment_began_anew(tmp_path):
+    kept = tmp_path / "run"
+    with hosted(lambda: Told(CHOICES[0])) as worlds:
+        policy = dz.rl.mlp(worlds.env, (4,))
+        dz.train(worlds, policy, SMALL, 128, device="cpu", progress=False, folder=kept)
+    with hosted(lambda: Told(CHOICES[0])) as worlds:
+        with pytest.warns(UserWarning, match="on the host and was not kept, so it begins anew"):
+            result = dz.rl.resume(kept, worlds, policy, SMALL, steps=64, progress=False)
+        seeds = worlds.vector.envs[0].unwrapped.seeds
+    assert result.updates == 3
+    assert seeds[0] == 0
+    assert seeds[1] > 1000  # another start than the training's
+    assert "so it begins anew" in (kept / "log.txt").read_text()
+    assert json.loads((kept / "manifest.json").read_text())["status"] == "finished"
+    with hosted(lambda: Told(CHOICES[1])) as worlds, pytest.raises(InputError, match="was made for"):
+        dz.rl.resume(kept, worlds, policy, SMALL, steps=64, progress=False)
+
+
+def test_what_cannot_be_trained_is_refused():
+    with hosted() as worlds:
+        policy = dz.rl.mlp(worlds.env, (4,))
+
+        def train(algorithm=SMALL, env=worlds, **options):
+            dz.train(env, policy, algorithm, 64, device="cpu", progress=False, **options)
+
+        with pytest.raises(InputError, match="num_envs=8, and the FromGymnasium has 4"):
+            train(dz.PPO(num_envs=8))
+        with pytest.raises(InputError, match=r"algorithm is GRPO, and in a FromGymnasium dz\.PPO"):
+            train(dz.GRPO())
+        with pytest.raises(InputError, match=r"give dz\.train the FromGymnasium itself"):
+            train(env=worlds.env)
+        with pytest.raises(InputError, match="params="):
+            train(params={"gravity": torch.ones(4)})
+        with pytest.raises(InputError, match="compile=True, and a FromGymnasium"):
+            train(compile=True)
+        with pytest.raises(InputError, match="validate_every=1: a FromGymnasium"):
+            train(validate_every=1)
+        with pytest.raises(InputError, match=r"train_seeds: env is a FromGymnasium"):
+            dz.rl.train_seeds(worlds, lambda seed: policy, SMALL, 64, seeds=[1, 2])
+    with pytest.raises(InputError, match="num_envs=2, and the vector environment has 3"):
+        dz.rl.FromGymnasium(SyncVectorEnv([numbered] * 3), 2)
+    with pytest.raises(InputError, match="autoreset='same_step', and the vector environment has 'next_step'"):
+        dz.rl.FromGymnasium(SyncVectorEnv([numbered] * 3), autoreset="same_step")
+    with pytest.raises(InputError, match="DISABLED"):
+        dz.rl.FromGymnasium(SyncVectorEnv([numbered] * 3, autoreset_mode=AutoresetMode.DISABLED))
+    with pytest.raises(InputError, match="autoreset='never'"):
+        hosted(autoreset="never")
+
+
+class Broken(Told):
+    """Pays what is no number, or shows it."""
+
+    def __init__(self, reward, look):
+        super().__init__(spaces.Discrete(2), spaces.Box(-1, 1, (2,)))
+        self.reward, self.look = reward, look
+
+    def step(self, action):
+        return np.full(2, self.look, np.float32), self.reward, False, False, {}
+
+
+def test_numbers_that_are_none_are_told_at_once():
+    for reward, look, what in ((np.nan, 0.0, "a reward"), (0.0, np.inf, "an observation")):
+        with hosted(lambda r=reward, o=look: Broken(r, o), 2) as worlds:
+            worlds.reset()
+            with pytest.raises(ModelError, match=f"{what} of environment 0 is .* which is not finite"):
+                worlds.step(torch.zeros(2, dtype=torch.int64))
+
+
+@pytest.mark.cuda
+def test_a_step_waits_once_for_the_gpu():
+    with dz.rl.FromGymnasium("CartPole-v1", 4, device="cuda", processes=False) as worlds:
+        policy = dz.rl.mlp(worlds.env, (16,))
+        result = dz.train(worlds, policy, SMALL, 640, device="cuda", progress=False)
+        assert worlds.waits == worlds.steps == 160
+        assert 3 <= worlds.copies / worlds.steps <= 4.5
+        assert "1 wait for the device a step" in result.host
+        on_cpu = dz.rl.mlp(worlds.env, (16,))
+    with hosted("CartPole-v1") as worlds:
+        other = dz.train(worlds, on_cpu, SMALL, 640, device="cpu", progress=False)
+    assert result["return_mean"][0] == pytest.approx(other["return_mean"][0], rel=0.2)
+
+
+@pytest.mark.slow
+def test_ppo_learns_to_balance_gymnasiums_pole():
+    algorithm = dz.PPO(num_envs=8, num_steps=64, learning_rate=2.5e-3)
+    with hosted("CartPole-v1", 8, autoreset="next_step") as worlds:
+        result = dz.train(worlds, dz.rl.mlp(worlds.env), algorithm, 20_000, device="cpu", progress=False)
+    assert result["return_mean"][-1] > 80  # random actions come to 22
