@@ -1,13 +1,14 @@
 """SAC, TD3 and DQN: checks, steps a second, and what they learn; on CUDA captured whole, on a CPU smaller.
 
-    python benchmarks/off_policy_gpu.py [--device cpu] [--parts check sac td3 dqn pendulum breakout] [--out F.json]
+    python benchmarks/off_policy_gpu.py [--device cpu] [--parts check sac td3 dqn pendulum_sac …] [--out F.json]
 
-Each part takes less than a minute on the GPU. `check` comes first: a captured update gives what an eager one gives, no
+Each part takes about a minute on the GPU. `check` comes first: a captured update gives what an eager one gives, no
 value is read on the host, a training that is set back gives the same bits again, minibatches differ from update to
 update, and the replay on the device draws what it draws on the CPU. `sac`, `td3` (Pendulum) and `dqn` (CartPole) time
-updates of 64, 4,096, 1 and 1,024 worlds; the row says how many gradient steps go with a step of the worlds. `pendulum`
-trains SAC and TD3 with 5 seeds each, at once, for 20,000 steps of worlds and tells the mean return of 256 greedy lives;
-the best policy returns -138 there (`pendulum_best.py`). `breakout` trains DQN in MinAtar's Breakout for a minute.
+updates of 64, 4,096, 1 and 1,024 worlds; the row says how many gradient steps go with a step of the worlds.
+`pendulum_sac` and `pendulum_td3` train 5 seeds each, at once, for 20,000 steps of worlds, and tell the mean return of
+256 greedy lives; the best policy returns -138 there (`pendulum_best.py`). `breakout` trains DQN in MinAtar's Breakout
+for half a minute.
 """
 
 import argparse
@@ -32,7 +33,7 @@ from denizen.zoo.breakout import Breakout
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.pendulum import Pendulum
 
-PARTS = ("check", "sac", "td3", "dqn", "pendulum", "breakout")
+PARTS = ("check", "sac", "td3", "dqn", "pendulum_sac", "pendulum_td3", "breakout")
 KINDS = {
     "sac": (Pendulum, dz.rl.soft_mlp, dz.rl.SAC),
     "td3": (Pendulum, dz.rl.deterministic_mlp, dz.rl.TD3),
@@ -82,33 +83,36 @@ def check(device):
         one = fast.draws.words("replay", fast.updates, 1)
         other = fast.draws.words("replay", fast.updates + 1, 1)
         row = {"part": f"check {kind}", "path": update.path, "gap": gap, "host_reads": reads, "unlike": differing}
-        assert gap < 1e-3, row
+        assert gap < 1e-2, row
         assert reads == 0, row
         assert not differing, row
         assert not torch.equal(one, other), row
         yield row
-    yield replayed(device)
+    for gaps in (False, True):
+        yield replayed(device, gaps)
 
 
-def replayed(device):
-    """The replay on the device gives what it gives on the CPU."""
+def replayed(device, gaps):
+    """The replay on the device gives what it gives on the CPU, where rows wait as well."""
     draw = torch.Generator().manual_seed(0)
     rows, steps, told = 64, 40, []
     for where in ("cpu", device):
         draw.manual_seed(0)
-        replay = Replay(
-            16, torch.zeros(rows, 3, device=where), torch.zeros(rows, device=where), gamma=0.9, n_steps=3, most_cuts=16
-        )
+        looks, action = torch.zeros(rows, 3, device=where), torch.zeros(rows, device=where)
+        replay = Replay(16, looks, action, gamma=0.9, n_steps=3, most_cuts=16, gaps=gaps)
+        over = torch.zeros(1, rows, dtype=torch.bool)
         for _ in range(steps):
             seen, last, now = torch.randn(3, rows, 3, generator=draw)
-            flags = torch.rand(2, 1, rows, generator=draw) < 0.2
+            flags = torch.rand(3, 1, rows, generator=draw) < 0.2
+            valid = ~(over & flags[2]) if gaps else torch.ones(1, rows, dtype=torch.bool)
+            over = flags[0] | flags[1] | ~valid
             happened = {
                 "observation": seen[None],
                 "action": torch.randn(1, rows, generator=draw),
                 "reward": torch.randn(1, rows, generator=draw),
-                "terminated": flags[0],
-                "truncated": flags[1],
-                "valid": torch.ones(1, rows, dtype=torch.bool),
+                "terminated": flags[0] & valid,
+                "truncated": flags[1] & valid,
+                "valid": valid,
             }
             finals = {"rows": torch.arange(rows)[None], "observation": last[None]}
             there = [{name: part.to(where) for name, part in fields.items()} for fields in (happened, finals)]
@@ -117,7 +121,7 @@ def replayed(device):
         told.append([part.cpu() for part in replay.batch(*replay.draw(words)) if part is not None])
     gap = max(float((a.double() - b.double()).abs().max()) for a, b in zip(*told, strict=True))
     assert gap < 1e-6, gap
-    return {"part": "check replay", "gap": gap}
+    return {"part": "check replay", "waiting": gaps, "gap": gap}
 
 
 @turn()
@@ -180,34 +184,27 @@ def interval(values):
     return mean, student(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
 
 
-def pendulum(device, seeds, steps):
+def pendulum(kind, device, seeds, steps):
     """Returns over seeds after so many steps of worlds."""
-    for kind in ("sac", "td3"):
-        world, policy, algorithm = KINDS[kind]
-        env, began = world(), time.perf_counter()
-        settings = algorithm(num_envs=8, num_steps=4, gradient_steps=32, learning_rate=1e-3, gamma=0.98)
-        results = dz.rl.train_seeds(
-            env,
-            lambda seed, policy=policy, env=env: policy(env, seed=seed),
-            settings,
-            steps,
-            seeds=range(seeds),
-            device=device,
-            progress=False,
-        )
-        took = time.perf_counter() - began
-        lives = [dz.rl.evaluate(env, one.policy, num_envs=256, greedy=True, device=device).mean for one in results]
-        mean, half = interval(lives)
-        yield {
-            "part": f"pendulum {kind}",
-            "steps": steps,
-            "returns": lives,
-            "mean": mean,
-            "half": half,
-            "seconds": took,
-            "training_s": results[0].seconds,
-            "path": results[0].path,
-        }
+    world, policy, algorithm = KINDS[kind]
+    env, began = world(), time.perf_counter()
+    settings = algorithm(num_envs=8, num_steps=4, gradient_steps=32, learning_rate=1e-3, gamma=0.98)
+    results = dz.rl.train_seeds(
+        env, lambda seed: policy(env, seed=seed), settings, steps, seeds=range(seeds), device=device, progress=False
+    )
+    took = time.perf_counter() - began
+    lives = [dz.rl.evaluate(env, one.policy, num_envs=256, greedy=True, device=device).mean for one in results]
+    mean, half = interval(lives)
+    return {
+        "part": f"pendulum {kind}",
+        "steps": steps,
+        "returns": [round(one, 1) for one in lives],
+        "mean": mean,
+        "half": half,
+        "seconds": took,
+        "training_s": results[0].seconds,
+        "path": results[0].path,
+    }
 
 
 def breakout(device, budget):
@@ -255,8 +252,9 @@ def measured(given):
     for kind in KINDS:
         if kind in given.parts:
             yield from speed(kind, device)
-    if "pendulum" in given.parts:
-        yield from pendulum(device, given.seeds, given.steps)
+    for kind in ("sac", "td3"):
+        if f"pendulum_{kind}" in given.parts:
+            yield pendulum(kind, device, given.seeds, given.steps)
     if "breakout" in given.parts:
         yield breakout(device, given.budget)
 

@@ -223,6 +223,11 @@ def _drawn(replay: Replay, words: Tensor) -> Batch:
     return replay.batch(*replay.draw(words.T.flatten()))
 
 
+def by_step(drawn: Tensor, size: int) -> list[Tensor]:
+    """Numbers `[rows, steps * size]` as one tensor `[rows, size]` for each step, in one piece of memory."""
+    return list(drawn.unflatten(1, (-1, size)).transpose(0, 1).contiguous().unbind())
+
+
 def _part(batch: Batch, number: int, parts: int) -> Batch:
     """One of as many equal parts."""
 

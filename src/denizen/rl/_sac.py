@@ -12,7 +12,7 @@ from denizen.rl._box_distributions import SquashedGaussian
 from denizen.rl._curriculum import Curriculum
 from denizen.rl._metrics import joined
 from denizen.rl._off_policies import SoftActorCritic
-from denizen.rl._off_policy import Follower, OffPolicyTraining, check_settings, started
+from denizen.rl._off_policy import Follower, OffPolicyTraining, by_step, check_settings, started
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._replay import Batch
 from denizen.rl._settings import Schedule, by_name, numbers, value_at, wholes
@@ -203,7 +203,7 @@ class SACTraining(OffPolicyTraining):
     def noise(self) -> list[tuple[Tensor, Tensor]]:
         """Uniform numbers `[batch, size]` for the actions of each gradient step of an update: (ahead, now)."""
         steps, size = self.algorithm.gradient_steps, self.policy.reach.numel()
-        drawn = self.draws.uniform("replayed", self.updates, 2 * steps * size).split(size, -1)
+        drawn = by_step(self.draws.uniform("replayed", self.updates, 2 * steps * size), size)
         return list(zip(drawn[::2], drawn[1::2], strict=True))
 
     def shared_tensors(self) -> dict[str, Tensor]:

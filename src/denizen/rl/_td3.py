@@ -11,7 +11,7 @@ from denizen.rl._curriculum import Curriculum
 from denizen.rl._distributions import Certain, normal
 from denizen.rl._metrics import joined
 from denizen.rl._off_policies import DeterministicActorCritic
-from denizen.rl._off_policy import Follower, OffPolicyTraining, check_settings, started
+from denizen.rl._off_policy import Follower, OffPolicyTraining, by_step, check_settings, started
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._replay import Batch
 from denizen.rl._settings import Schedule, by_name, numbers, value_at, wholes
@@ -199,4 +199,4 @@ class TD3Training(OffPolicyTraining):
     def noise(self) -> list[Tensor]:
         """Uniform numbers `[batch, size]` for the target's actions of each gradient step of an update."""
         steps, size = self.algorithm.gradient_steps, self.policy.reach.numel()
-        return list(self.draws.uniform("replayed", self.updates, steps * size).split(size, -1))
+        return by_step(self.draws.uniform("replayed", self.updates, steps * size), size)
