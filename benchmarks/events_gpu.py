@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 import _cuda
 import numpy as np
 import torch
+from _turns import turn
 
 import denizen as dz
 from denizen.run import EventLog, Run
@@ -72,9 +73,10 @@ def measured(agents: int, steps: int, rounds: int) -> dict[str, Any]:
         assert runs[name].stats()["path"] == "captured", runs[name].stats()
         epidemic(runs[name], steps)
     best = dict.fromkeys(runs, float("inf"))
-    for _ in range(rounds):
-        for name, run in runs.items():
-            best[name] = min(best[name], epidemic(run, steps) / steps * 1e3)
+    with turn():
+        for _ in range(rounds):
+            for name, run in runs.items():
+                best[name] = min(best[name], epidemic(run, steps) / steps * 1e3)
     log = runs["by whom"]._log
     assert log is not None
     began = time.perf_counter()
@@ -87,7 +89,8 @@ def measured(agents: int, steps: int, rounds: int) -> dict[str, Any]:
     }
     for name in list(LOGS)[1:]:
         found[f"{name} %"] = (best[name] / best["none"] - 1) * 100
-    found["kernels"] = _cuda.kernels(runs["by whom"])[2]
+    with turn():
+        found["kernels"] = _cuda.kernels(runs["by whom"])[2]
     return found
 
 
