@@ -28,6 +28,7 @@ from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Env
 from denizen.rl import _processes as processes
 from denizen.rl._best_policy import BestPolicy, Patience
+from denizen.rl._callbacks import Callbacks, OnSave, OnValidation
 from denizen.rl._curriculum import described
 from denizen.rl._distributions import Gaussian
 from denizen.rl._dqn import DQN
@@ -149,6 +150,8 @@ def train(
     settings: Mapping[str, Any] | None = None,
     patience: Patience | None = None,
     save_every: float | None = None,
+    on_save: OnSave | None = None,
+    on_validation: OnValidation | None = None,
 ) -> Trained:
     """Train a policy in an environment.
 
@@ -177,6 +180,9 @@ def train(
         patience: end early where the score that tells the best policy stops rising; None: never.
         save_every: seconds between saves to the folder; 0: after each update; None: 20, and more where saving takes
             over 2 % of the time. Several processes save together, at most 100 times.
+        on_save: called with (folder, updates done) after each save but the first and that of Ctrl-C. What it raises
+            ends the training, whose folder goes on from there.
+        on_validation: called with (evaluation, updates done) after each validation, likewise.
 
     Raises:
         InputError: an argument does not fit.
@@ -199,6 +205,7 @@ def train(
         settings=settings,
         patience=patience,
         save_every=save_every,
+        callbacks=Callbacks(on_save, on_validation),
     )
     return loop.run(compile, progress)
 
@@ -220,6 +227,7 @@ def new_loop(
     settings: Mapping[str, Any] | None = None,
     patience: Patience | None = None,
     save_every: float | None = None,
+    callbacks: Callbacks | None = None,
 ) -> "Loop":
     """A training before its first update, and its folder; arguments as `train` takes them."""
     _check_algorithm(algorithm, "train")
@@ -232,6 +240,8 @@ def new_loop(
     device = choose_device(device, "train")[0]
     training = cast(Any, algorithm).init(env, policy, total_steps=total_steps, seed=seed, device=device, params=params)
     validated = Validation(validate_every, validation, training.worlds.env, policy)
+    if callbacks is not None:
+        callbacks.check("train", folder, validated.every)
     facts = {
         "env": fingerprint(training.worlds.env),
         "algorithm": describe(algorithm),
@@ -247,7 +257,7 @@ def new_loop(
         "params": described(params),
     }
     kept = None if folder is None else create_together(folder, facts, settings, training.worlds.device)
-    return Loop(training, kept, validated, sinks, patience, save_every)
+    return Loop(training, kept, validated, sinks, patience, save_every, callbacks)
 
 
 def resume(
@@ -263,6 +273,8 @@ def resume(
     sinks: Sequence[Any] = (),
     progress: bool = True,
     save_every: float | None = None,
+    on_save: OnSave | None = None,
+    on_validation: OnValidation | None = None,
 ) -> Trained:
     """Go on with a training, bit for bit as if it had never stopped (on the same kind of device).
 
@@ -282,6 +294,8 @@ def resume(
         sinks: as `train` takes them.
         progress: show a bar.
         save_every: as `train` takes it.
+        on_save: as `train` takes it.
+        on_validation: as `train` takes it.
 
     Raises:
         DataError: the folder holds no training, or it is damaged.
@@ -298,7 +312,18 @@ def resume(
         kept.hold()  # before anything is read of it: it may go on elsewhere
     try:
         return _resumed(
-            kept, env, policy, algorithm, steps, device, params, validation_env, sinks, progress, save_every
+            kept,
+            env,
+            policy,
+            algorithm,
+            steps,
+            device,
+            params,
+            validation_env,
+            sinks,
+            progress,
+            save_every,
+            Callbacks(on_save, on_validation),
         )
     finally:
         kept.release()
@@ -316,6 +341,7 @@ def _resumed(
     sinks: Sequence[Any],
     progress: bool,
     save_every: float | None,
+    callbacks: Callbacks,
 ) -> Trained:
     known = kept.manifest
     if device is None and (known["device"] == "cpu" or torch.cuda.is_available()):
@@ -335,7 +361,8 @@ def _resumed(
             raise InputError(f"resume: the {name} differs from that of the training in {kept.path}; {found}")
     patience = Patience(**known["patience"]) if known.get("patience") else None
     validated = Validation.again(known, validation_env, training.worlds.env, policy)
-    loop = Loop(training, kept, validated, sinks, patience, save_every)
+    callbacks.check("resume", kept, validated.every)
+    loop = Loop(training, kept, validated, sinks, patience, save_every, callbacks)
     loop.load()
     if steps is not None:
         loop.lengthen(total)
@@ -355,7 +382,9 @@ class Loop:
         sinks: Sequence[Any],
         patience: Patience | None = None,
         save_every: float | None = None,
+        callbacks: Callbacks | None = None,
     ) -> None:
+        self._callbacks = callbacks or Callbacks()
         self.training, self.folder, self.validation = training, folder, validation
         self.best_policy = BestPolicy(training.policy, patience)
         self.rows: list[dict[str, Any]] = []
@@ -482,6 +511,8 @@ class Loop:
                     self._judge(metrics)
                     writer.log(self.done, {"steps": self.done * samples, **metrics, **training.phases.metrics()})
                 advance(samples)
+                if self.evaluations and self.evaluations[-1][0] == self.done:
+                    self._callbacks.validated(self.evaluations[-1][1], self.done)
                 if self._checks_now():
                     writer.flush()
                     self._check()
@@ -553,6 +584,8 @@ class Loop:
         if self.folder is not None and processes.rank() == 0:
             states = {"checkpoint": tensors, "best": self.best_policy.saved()}
             self.folder.save(self.done, states, status=status, error=error)
+            if self.done and status != "interrupted":
+                self._callbacks.saved(self.folder.path, self.done)
 
     def _ended(self, error: BaseException) -> None:
         """After Ctrl-C everything is saved; after a fault the last save stands, since later states may be spoilt."""

@@ -1,0 +1,69 @@
+"""Functions that a training calls after saves and validations."""
+
+import pytest
+
+import denizen as dz
+from denizen.zoo.cartpole import CartPole
+from trainings import read_manifest, read_metrics
+
+PPO_ = dz.PPO(num_envs=4, num_steps=8, update_epochs=1, learning_rate=1e-3)
+
+
+def go(folder, **more):
+    env = CartPole()
+    options = {"validate_every": 2, "validation": {"num_envs": 2, "max_steps": 3}, "save_every": 0, **more}
+    return dz.train(env, dz.rl.mlp(env, (4,)), PPO_, 5 * 32, folder=folder, device="cpu", progress=False, **options)
+
+
+def test_both_are_told_in_order_and_what_they_raise_leaves_the_folder_safe(tmp_path):
+    told = []
+
+    def saved(folder, updates):
+        assert read_manifest(folder)["updates"] == updates
+        told.append(updates)
+
+    def validated(evaluation, updates):
+        told.append((updates, evaluation.mean))
+        if updates == 4:
+            raise RuntimeError("no disk of mine")
+
+    with pytest.raises(RuntimeError, match="no disk of mine") as caught:
+        go(tmp_path / "a", on_save=saved, on_validation=validated)
+    assert [one if isinstance(one, int) else one[0] for one in told] == [1, 2, 2, 3, 4]
+    assert "safe on disk: 3 updates" in caught.value.__notes__[0]
+    assert read_manifest(tmp_path / "a")["status"] == "failed"
+
+    whole = go(None, save_every=None)
+    assert told[1] == (2, whole.evaluations[0][1].mean)
+    env, policy, later = CartPole(), dz.rl.mlp(CartPole(), (4,)), []
+    dz.rl.resume(
+        tmp_path / "a",
+        env,
+        policy,
+        PPO_,
+        progress=False,
+        save_every=0,
+        on_save=lambda folder, updates: later.append(updates),
+        on_validation=lambda evaluation, updates: later.append(evaluation.mean),
+    )
+    assert later == [whole.evaluations[1][1].mean, 4, whole.evaluations[2][1].mean, 5, 5]
+    assert [row["step"] for row in read_metrics(tmp_path / "a")] == [1, 2, 3, 4, 5]
+    assert all((a == b).all() for a, b in zip(whole.policy.parameters(), policy.parameters(), strict=True))
+
+
+def test_what_would_never_be_called_is_told(tmp_path):
+    for given, said in [
+        ({"on_save": print, "folder": None, "save_every": None}, "on_save= without folder="),
+        (
+            {"on_save": lambda folder: None},
+            r"on_save is <lambda>\(folder\), expected a function of \(folder, up",
+        ),
+        ({"on_validation": 3}, "on_validation=3, expected a function of"),
+        (
+            {"on_validation": print, "validate_every": None, "validation": None},
+            "on_validation= without validate_ev",
+        ),
+    ]:
+        with pytest.raises(dz.errors.InputError, match=said):
+            go(**{"folder": tmp_path / "a", **given})
+    assert not (tmp_path / "a").exists()
