@@ -115,6 +115,36 @@ def test_an_update_makes_the_host_wait_for_nothing():
     assert not told
 
 
+FURTHER = {
+    "normalised": (CartPole(), {"normalise": True}, {"normalise_rewards": True, "learning_rate": dz.rl.AdaptiveKL()}),
+    "lstm": (CartPole(), {"memory": dz.rl.LSTM(16)}, {"segment_length": 8}),
+    "attention": (CartPole(), {"memory": dz.rl.Attention(16, window=4, heads=2)}, {"segment_length": 8}),
+    "around": (dz.rl.FrameStack(dz.rl.ActionRepeat(CartPole(), 2), 3), {}, {}),
+}
+
+
+@pytest.mark.parametrize("case", FURTHER)
+def test_what_policies_and_worlds_may_have_besides_is_captured_as_it_is(case):
+    env, options, settings = FURTHER[case]
+    algorithm = dz.PPO(num_envs=64, num_steps=16, **settings)
+
+    def made():
+        return algorithm.init(env, dz.rl.mlp(env, (32,), **options), total_steps=64 * 16 * 20, device="cuda")
+
+    captured, plain = made(), made()
+    iteration = dz.rl.Updates(captured, compile=True)
+    iteration.warm_up()
+    assert iteration.path == "captured"
+    plain.compile()
+    for number in range(4):
+        with sync_warnings() as told:
+            iteration()
+        assert not told
+        plain.algorithm.update(plain)
+        for name, tensor in captured.shared_tensors().items():
+            assert torch.equal(tensor, plain.shared_tensors()[name]), (name, number)
+
+
 def test_numbers_of_cpu_and_cuda_agree():
     env = CartPole()
     algorithm = dz.PPO(num_envs=8, num_steps=16, update_epochs=1, num_minibatches=1)
