@@ -51,6 +51,10 @@ from denizen.rl._off_policies import soft_mlp as soft_mlp
 from denizen.rl._pettingzoo import to_pettingzoo as to_pettingzoo
 from denizen.rl._policy import ActorCritic as ActorCritic
 from denizen.rl._ppo import PPO as PPO
+from denizen.rl._rating import Rating as Rating
+from denizen.rl._rating import Tournament as Tournament
+from denizen.rl._rating import rating as rating
+from denizen.rl._rating import tournament as tournament
 from denizen.rl._ready_policies import conv as conv
 from denizen.rl._ready_policies import mlp as mlp
 from denizen.rl._sac import SAC as SAC

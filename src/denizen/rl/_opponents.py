@@ -30,6 +30,39 @@ class Actor(nn.Module):
         return self.actor(nn.Sequential.forward(body, given) if isinstance(body, ConvEncoder) else body(given))
 
 
+class _Numbers(torch.autograd.Function):
+    """Numbers of the member that each row plays: `[rows, choices]`.
+
+    Batched over worlds, all rows go through each member's layers together. torch's own rule would give each world a
+    copy of all weights.
+    """
+
+    @staticmethod
+    def forward(net: Actor, names: tuple[str, ...], observation: Tensor, member: Tensor, *weights: Tensor) -> Tensor:
+        def one(*held: Tensor) -> Tensor:
+            return torch.func.functional_call(net, dict(zip(names, held, strict=True)), (observation,))
+
+        numbers = torch.vmap(one)(*weights)  # [members, rows, choices]
+        return numbers.gather(0, member[None, :, None].expand(1, -1, numbers.shape[-1]))[0]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, net: Actor, names: tuple[str, ...], *given: Tensor) -> tuple[Tensor, int]:
+        observation, member, *weights = given
+        if any(dim is not None for dim in in_dims[4:]):
+            raise NotImplementedError("opponents whose weights differ between worlds")
+        worlds = info.batch_size
+        seen, whom = (
+            tensor.movedim(dim, 0) if dim is not None else tensor.expand(worlds, *tensor.shape)
+            for tensor, dim in zip((observation, member), in_dims[2:4], strict=True)
+        )
+        found = _Numbers.apply(net, names, seen.flatten(0, 1), whom.flatten(), *weights)
+        return found.unflatten(0, (worlds, -1)), 0
+
+
 class Opponents(nn.Module):
     """Weights of several policies of one form.
 
@@ -79,12 +112,8 @@ class Opponents(nn.Module):
             observation: what the world shows: `[1, …]`.
             member: int64 `[]`: whom the world plays.
         """
-        net = self._actor[0]
-
-        def one(weights: dict[str, Tensor]) -> Tensor:
-            return torch.func.functional_call(net, weights, (observation,))[0]
-
-        return torch.index_select(torch.vmap(one)(self.weights), 0, member.reshape(1))[0]
+        weights = self.weights
+        return _Numbers.apply(self._actor[0], tuple(weights), observation, member.reshape(1), *weights.values())[0]
 
     @torch.no_grad()
     def follow(self, policy: ActorCritic, updates: Tensor, every: int, seed: int) -> None:

@@ -1,0 +1,161 @@
+"""Self-play on a card: checks, Connect Four against random moves and the exact solver, poker's exploitability, speed.
+
+    python benchmarks/selfplay_gpu.py [--device cuda] [--parts check,connect_four,kuhn] [--seconds 20] [--out FILE]
+
+check: a captured training of Kuhn by self-play against the same one run eagerly, with its pool. connect_four: trains
+7 x 6 for so many seconds after its first update; then shares of games won against random moves in either seat, of late
+positions in which the likeliest move is right by the solver, and points ahead of earlier policies. kuhn: exploitability
+of the last policy and of the average of all. About 60 s with the default; each part prints as it ends.
+"""
+
+import argparse
+import copy
+import json
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+import torch
+from _report import commit, machine, now
+
+import denizen as dz
+from denizen.zoo.connect_four import ConnectFour
+from denizen.zoo.kuhn import Kuhn
+
+STONES, POSITIONS = (20, 26, 32), 200  # late positions: stones, how many of each
+GAMES = 4096
+FULL = {"num_envs": 4096, "num_steps": 32, "num_minibatches": 8, "update_epochs": 2}
+SMALL = {"num_envs": 64, "num_steps": 16, "num_minibatches": 2, "update_epochs": 1}
+POKER = {"num_envs": 2048, "num_steps": 16, "num_minibatches": 4, "update_epochs": 4}
+
+
+def wait(device):
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def begun(env, policy, algorithm, device, updates):
+    """(training, its updates after their warm-up)."""
+    training = algorithm.init(env, policy, total_steps=updates * algorithm.samples, seed=1, device=device)
+    update = dz.rl.Updates(training, compile=device == "cuda")
+    update.warm_up()
+    return training, update
+
+
+def check(device, _seconds):
+    """Captured and eager give the same pool and, to rounding, the same policy."""
+    found = []
+    for compiled in (device == "cuda", False):
+        env = dz.rl.SelfPlay(Kuhn(), pool=3, every=1)
+        algorithm = dz.PPO(**SMALL, learning_rate=1e-3)
+        training = algorithm.init(env, dz.rl.mlp(env, (16, 16)), total_steps=6 * algorithm.samples, device=device)
+        update = dz.rl.Updates(training, compile=compiled)
+        update.warm_up()
+        before = None
+        for _ in range(6):
+            before = [p.clone() for p in training.policy.actor.parameters()]
+            update()
+        latest = [training.pool.weights[f"actor.{name}"][0] for name in ("weight", "bias")]
+        assert all(torch.equal(one, other) for one, other in zip(before, latest, strict=True)), "the pool lags behind"
+        assert int(training.pool.members) == 4
+        found.append((update.path, [p.detach().cpu() for p in training.policy.parameters()]))
+    (path, one), (_, other) = found
+    apart = max(float((a - b).abs().max()) for a, b in zip(one, other, strict=True))
+    assert apart < 1e-3, apart
+    return {"path": path, "apart": apart}
+
+
+def connect_four(device, seconds):
+    """Trains, then plays."""
+    from denizen.zoo.connect_four.judge import agreement, late_positions
+    from denizen.zoo.connect_four.solver import Solver
+
+    game = ConnectFour()
+    env = dz.rl.SelfPlay(game, pool=8, every=10)
+    policy = dz.rl.mlp(env, (128, 128), activation=torch.nn.ReLU, seed=1)
+    settings = FULL if device == "cuda" else SMALL
+    algorithm = dz.PPO(**settings, learning_rate=1e-3, ent_coef=0.02, gamma=0.99)
+    earlier = {"first": copy.deepcopy(policy)}
+    training, update = begun(env, policy, algorithm, device, 10**6)
+    wait(device)
+    began, updates, row = time.perf_counter(), 0, {}
+    while time.perf_counter() - began < seconds:
+        if "half" not in earlier and time.perf_counter() - began > seconds / 2:
+            earlier["half"] = copy.deepcopy(policy)
+        for _ in range(4):
+            row = update()
+        updates += 4
+        wait(device)
+    took = time.perf_counter() - began
+    training.check()
+    steps = updates * algorithm.samples
+    told = {
+        "path": update.path,
+        "ready_s": update.seconds_to_ready,
+        "updates": updates,
+        "steps": steps,
+        "steps_per_second": steps / took,
+        "score_in_self_play": float(row["score"]),
+        "entropy": float(row["entropy"]),
+    }
+    for seat, name in enumerate(("first", "second")):
+        for greedy in (True, False):
+            lives = dz.rl.evaluate(
+                dz.rl.Against(game, seat=seat), policy, num_envs=GAMES, max_steps=21, greedy=greedy, seed=3
+            )
+            kind = "greedy" if greedy else "sampled"
+            told[f"won_{name}_{kind}"] = float((lives.returns > 0).float().mean())
+    cup = dz.rl.tournament(game, {"last": policy, **earlier}, games=512)
+    told["points"] = {name: round(float(elo)) for name, elo in zip(cup.players, cup.rating(prior=1).elo, strict=True)}
+    policy.to("cpu")
+    solver = Solver(game)
+    for stones in STONES:
+        clock = time.perf_counter()
+        told[f"right_{stones}_stones"] = agreement(policy, solver, late_positions(game, stones, POSITIONS))._asdict()
+        told[f"solver_{stones}_stones_s"] = time.perf_counter() - clock
+    return told
+
+
+def kuhn(device, seconds):
+    """Fictitious play: the policy answers all that it was; the average of all comes closer to an equilibrium."""
+    game = Kuhn()
+    tree = dz.rl.GameTree(game)
+    env = dz.rl.SelfPlay(game, pool=64, every=1, latest=0.0)
+    policy = dz.rl.mlp(env, (64, 64), seed=1)
+    settings = POKER if device == "cuda" else SMALL
+    algorithm = dz.PPO(**settings, learning_rate=3e-3, gamma=1.0, gae_lambda=1.0, ent_coef=0.0)
+    _, update = begun(env, policy, algorithm, device, 10**6)
+    began, tables, rows = time.perf_counter(), [], []
+    while time.perf_counter() - began < seconds / 2:
+        update()
+        tables.append(tree.table(policy))
+        if len(tables) & (len(tables) - 1) == 0:
+            rows.append((len(tables), tree.exploitability(tables[-1]), tree.exploitability(tree.average(tables))))
+    rows.append((len(tables), tree.exploitability(tables[-1]), tree.exploitability(tree.average(tables))))
+    return {"uniform": tree.exploitability(None), "rows (updates, last, average)": rows, "path": update.path}
+
+
+PARTS = {"check": check, "connect_four": connect_four, "kuhn": kuhn}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    told = {"commit": commit(), "machine": machine(), "when": now()}
+    for name in args.parts.split(","):
+        began = time.perf_counter()
+        told[name] = PARTS[name](args.device, args.seconds)
+        told[name]["seconds"] = time.perf_counter() - began
+        print(name, json.dumps(told[name], indent=1), flush=True)
+        if args.out is not None:
+            args.out.write_text(json.dumps(told, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
