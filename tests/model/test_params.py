@@ -233,8 +233,8 @@ def test_misspelt_arguments_are_told():
         def __init__(self, young: int) -> None:
             super().__init__(num_agents=young)
 
-    with pytest.raises(InputError, match=r"^Lynx: unknown argument 'cach'; did you mean 'catch'\? valid: catch"):
-        Lynx(cach=0.2)
+    with pytest.raises(InputError, match=r"^Lynx: unknown argument 'catchh'; did you mean 'catch'\? valid: catch"):
+        Lynx(catchh=0.2)
     assert Lynx(0.25, num_agents=2).num_agents == 2
     assert Bobcat(4).num_agents == 4
 
