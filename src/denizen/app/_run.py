@@ -19,6 +19,7 @@ from denizen._printing import Console, Table, bold, give, say
 from denizen.app import _observed
 from denizen.app._exit import DONE
 from denizen.app._folders import Interrupted, run_folder
+from denizen.app._interventions import scales
 from denizen.app._models import Contacts, Source, build, fits, found_again, source
 from denizen.app._options import options, parameters, settings
 from denizen.app._origin import origin_of
@@ -66,6 +67,7 @@ examples:
   denizen run covid --set R=3.5,4.2,5.6 --set reference=true --steps 21
   denizen run seir --agents 100000 --mean-degree 12 --set infect_rate=0.03 latent_days=4
   denizen run sir --events caught
+  denizen run sir --scale infect_rate=0.5@20:40
   denizen run city.py:Epidemic --agents 5000 --set infect_rate=0.1
   denizen run --config city.toml --seed 7
 
@@ -101,6 +103,10 @@ A --config file has the names of the flags as keys, and parameters under [set]:
     """Device to run on. auto takes DENIZEN_DEVICE where it is set, else a CUDA device that works, else the CPU."""
     set: Annotated[UseAppendAction[Set], arg(metavar="NAME=VALUE", help_behavior_hint="(repeatable)")] = ()
     """Parameters and options of the model, for example R=3.5,4.2,5.6 reference=true."""
+    scale: Annotated[
+        UseAppendAction[Set], arg(metavar="NAME=FACTOR@FROM:UNTIL", help_behavior_hint="(repeatable)")
+    ] = ()
+    """Multiply a parameter, or a layer such as contacts.school, from a day or date until before another."""
     config: Annotated[Path | None, arg(metavar="FILE.toml", help_behavior_hint="")] = None
     """File with settings. Flags override it."""
     out: Annotated[str | None, arg(metavar="FOLDER", help_behavior_hint="(default: runs/MODEL-DATE-TIME)")] = None
@@ -146,6 +152,13 @@ A --config file has the names of the flags as keys, and parameters under [set]:
         found: dict[str, str] = {}
         for group in self.set:
             found |= pairs([group], "--set")
+        return found
+
+    def scales(self) -> dict[str, str]:
+        """Factors by name of a parameter or a layer; flags win over the `--config` file, as with `pairs`."""
+        found: dict[str, str] = {}
+        for group in self.scale:
+            found |= pairs([group], "--scale")
         return found
 
     def snapshots(self) -> Snapshots | None:
@@ -200,6 +213,7 @@ A --config file has the names of the flags as keys, and parameters under [set]:
             raise ConfigError("--snapshot-fields chooses what snapshots keep; give --snapshots-every N too")
         self.snapshots()
         self.log(chosen)
+        scales(self.scales(), chosen.model.time_unit)
         if self.compile and self.no_compile:
             raise ConfigError("--compile and --no-compile: give one of the two")
         graph = [flag(name) for name in ("agents", "mean_degree") if getattr(self, name) is not None]
@@ -218,7 +232,7 @@ A --config file has the names of the flags as keys, and parameters under [set]:
     def to_json(self) -> dict[str, Any]:
         """What a manifest keeps; `from_mapping` reads it."""
         kept = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in NOT_KEPT}
-        return {**kept, "set": self.pairs()}
+        return {**kept, "set": self.pairs(), "scale": self.scales()}
 
 
 def from_file(path: Path) -> RunConfig:
@@ -254,6 +268,7 @@ def with_file(command: RunConfig) -> RunConfig:
     """
     file = command.file or RunConfig()
     pairs(command.set[len(file.set) :], "--set")
+    pairs(command.scale[len(file.scale) :], "--scale")
     if command.compile or command.no_compile:
         return command
     return dataclasses.replace(command, compile=file.compile, no_compile=file.no_compile)
@@ -292,6 +307,7 @@ def _run(config: RunConfig, console: Console) -> None:
             seed=config.seed,
             dt=config.dt,
             start=config.start,
+            interventions=scales(config.scales(), built.time_unit),
             device=device,
             snapshots=_placed(config.snapshots(), made),
             log=config.log(found.entry),
@@ -342,6 +358,7 @@ def resume(command: "Resume", console: Console) -> None:
             built,
             # Where the manifest knows what is wanted, it counts: another process may have gone on meanwhile.
             None if command.steps is None and saved.manifest.wanted == wanted else missing,
+            interventions=scales(config.scales(), built.time_unit),
             log=config.log(found.entry),
             device=None if command.device == "auto" else command.device,
             compile=_compile(config),
@@ -411,7 +428,8 @@ def _command(kept: dict[str, Any] | None) -> str:
     if not kept or not isinstance(kept.get("config"), dict):
         return ""
     config = from_mapping(kept["config"], "manifest.json: settings")
-    return typed("run", config, {"set": [f"{name}={text}" for name, text in config.pairs().items()]})
+    given = {"set": config.pairs(), "scale": config.scales()}
+    return typed("run", config, {key: [f"{n}={text}" for n, text in of.items()] for key, of in given.items()})
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from denizen.rl import Linear
 
 
-PAIRS = ("set", "world", "policy", "validation", "option", "a", "b", "grid")  # flags that take NAME=VALUE
+PAIRS = ("set", "scale", "world", "policy", "validation", "option", "a", "b", "grid")  # flags that take NAME=VALUE
 HIDDEN = ("about", "config", "file")  # fields of commands that are no keys of a file
 _FLAG = re.compile(r"--([a-z][a-z-]*)")
 _NAMES = re.compile(r"(?<=\s)[^\s=:]+(?==|:)")

@@ -1,0 +1,56 @@
+"""Factors of parameters and layers on the command line: `denizen run --scale`."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import denizen as dz
+from denizen.app._interventions import scales
+from denizen.errors import ConfigError
+from denizen.model import During, Scale
+from denizen.space.generators import erdos_renyi
+from denizen.zoo.sir import sir
+
+
+def test_words_are_interventions():
+    made = scales({"infect_rate": "0.5@2:4, 0@6", "contacts.school": "0@2020-03-15:2020-04-01", "seed_share": "2"})
+    assert [(one.target, one.factor, one.name) for one in made] == [
+        ("infect_rate", 0.5, "scale infect_rate"),
+        ("infect_rate", 0.0, "scale infect_rate 2"),
+        ("contacts.school", 0.0, "scale contacts.school"),
+        ("seed_share", 2.0, "scale seed_share"),
+    ]
+    assert [one.when for one in made] == [
+        During(days=(2.0, 4.0)),
+        During(days=(6.0,)),
+        During(dates=("2020-03-15", "2020-04-01")),
+        During(0),
+    ]
+    assert scales({"dawdle": "0@20:40"}, "step")[0].when == During(20, 40)
+
+
+@pytest.mark.parametrize("text", ["half", "0.5@", "0.5@40:20", "0.5@1:2:3", "nan@3", "0.5@-1", "0.5@20:2020-03-01"])
+def test_words_that_mean_nothing_are_told_with_the_flag(text):
+    for unit in ("day", "step"):
+        with pytest.raises(ConfigError, match=r"^--scale infect_rate="):
+            scales({"infect_rate": text}, unit)
+
+
+def test_a_run_with_a_factor_is_that_of_python_and_goes_on(denizen):
+    words = ("run", "sir", "--agents", "200", "--replicates", "2", "--no-compile", "--quiet", "--set", "seed_share=0.1")
+    code, _, told = denizen(*words, "--steps", "5", "--scale", "infect_rate=0.1@2:4", "--out", "run")
+    assert code == 0, told
+    assert json.loads(Path("run/manifest.json").read_text())["settings"]["config"]["scale"] == {
+        "infect_rate": "0.1@2:4"
+    }
+    assert denizen("resume", "run", "--steps", "3", "--quiet")[0] == 0
+    model = sir(erdos_renyi(200, mean_degree=10, seed=0), seed_share=0.1)
+    low = Scale(target="infect_rate", factor=0.1, when=During(days=(2, 4)))
+    wanted = dz.simulate(model, 8, replicates=2, interventions=[low], compile=False)
+    assert torch.equal(dz.run.load("run")["cases"], wanted["cases"])
+
+    code, _, told = denizen(*words, "--steps", "5", "--scale", "infct_rate=0.1@2:4")
+    assert code != 0
+    assert "did you mean 'infect_rate'" in told
