@@ -40,16 +40,17 @@ def of_world(word: str, entry: WorldEntry) -> Make:
     def make(batch_size: int = 64, device: Any = None) -> Callable[[], Any]:
         import torch
 
+        from denizen import _tree
         from denizen.app._build import make_world
-        from denizen.model._spaces import random_values
+        from denizen.model._space_trees import drawn
         from denizen.rl import Worlds
 
         worlds = Worlds(make_world(word, entry, {}), batch_size, device=device)
         worlds.reset()
         actors = worlds.env.num_actors
         lead = (batch_size, *(() if actors is None else (actors,)))
-        action = random_values(worlds.env.action_space, lead, REACH, torch.Generator().manual_seed(0))
-        action = action.to(worlds.device)
+        action = drawn(worlds.env.action_space, lead, REACH, torch.Generator().manual_seed(0))
+        action = _tree.map_tensors(lambda part: part.to(worlds.device), action)
         return lambda: worlds.step(action)
 
     return make

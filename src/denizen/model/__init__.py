@@ -54,11 +54,13 @@ from denizen.model._param import short as short
 from denizen.model._per_agent import OneWorldAtATimeError as OneWorldAtATimeError
 from denizen.model._per_agent import per_agent as per_agent
 from denizen.model._per_agent import per_agent_fallbacks as per_agent_fallbacks
+from denizen.model._space_trees import Dict as Dict
+from denizen.model._space_trees import Space as Space
+from denizen.model._space_trees import Tuple as Tuple
 from denizen.model._spaces import Box as Box
 from denizen.model._spaces import Discrete as Discrete
 from denizen.model._spaces import MultiBinary as MultiBinary
 from denizen.model._spaces import MultiDiscrete as MultiDiscrete
-from denizen.model._spaces import Space as Space
 from denizen.model._stage import Stage as Stage
 from denizen.model._stage import lookup as lookup
 from denizen.model._state import State as State

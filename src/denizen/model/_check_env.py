@@ -6,15 +6,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen import _tree
 from denizen.errors import ModelError
 from denizen.model import _check_globals as globals_
+from denizen.model import _space_trees as trees
 from denizen.model._check_rules import Probes
 from denizen.model._check_runs import Course, Flat, explain
 from denizen.model._env import Env, can_draw, is_picture
 from denizen.model._flat_env import FlatEnv, Observed
 from denizen.model._model import Model
 from denizen.model._source_lines import Line, line_of_class, line_of_function
-from denizen.model._spaces import Discrete, Space, check_spaces, closed, random_values
+from denizen.model._space_trees import Space, check_spaces
+from denizen.model._spaces import Discrete, closed
 
 UNBOUNDED = 3.0  # random actions of a space without bounds lie within ± that
 # What is checked on the device, the method to blame, what to do instead.
@@ -69,18 +72,18 @@ class Lives(Flat):
         self.phase = "step"
         over = happened.terminated | happened.truncated
         next_ = [torch.where(over, new, old) for new, old in zip(fresh, happened.leaves, strict=True)]
-        told = [*happened[1:4], *happened.flows.values(), *seen, *reached]
+        told = _tree.tensors((happened[1:4], happened.flows, seen, reached))
         checks = [*zip(self.envs.step_checks, happened.bad, strict=True), *self._judged(seen), *self._judged(reached)]
         self.envs.checks = [label for label, _ in checks]
         bad = torch.stack([flag.to(torch.int8) for _, flag in checks])
-        return [*next_, torch.where(over, 0, age + 1)], switches, [value for value in told if value is not None], bad
+        return [*next_, torch.where(over, 0, age + 1)], switches, told, bad
 
     def _judged(self, observed: Observed) -> list[tuple[str, Tensor]]:
         """What the device checks of a look."""
-        seen = observed.observation
-        blind = ~torch.isfinite(seen.to(torch.float32)).all()
-        checks = [("an observation that is not finite", blind)]
-        checks.append(("an observation outside its space", self.envs.sees.fault(seen).any() & ~blind))
+        checks = []
+        for path, blind, outside in faults_of(self.envs.sees, observed.observation):
+            checks.append((f"an observation that is not finite{trees.at(path)}", blind.any()))
+            checks.append((f"an observation outside its space{trees.at(path)}", outside.any() & ~blind.any()))
         if observed.action_mask is not None:
             stuck = closed(observed.action_mask, self.envs.acts.factors).any()
             checks.append(("a world without an open action", stuck))
@@ -127,14 +130,33 @@ class EnvProbes(Probes):
 
     def _out_of_range(self, phase: str, when: str, labels: list[str], flags: Tensor, state: Any = None) -> bool:
         """Also what is told of looks and rewards, at the method that gave it."""
-        rest = [k for k, label in enumerate(labels) if label not in _TOLD]
+        rest = [k for k, label in enumerate(labels) if _told(label) is None]
         found = super()._out_of_range(phase, when, [labels[k] for k in rest], flags[rest], state)
         for label in {label: None for label, flag in zip(labels, flags.tolist(), strict=True) if flag}:
-            if label in _TOLD:
-                method, instead = _TOLD[label]
-                self.add("range", line_of_function(getattr(type(self.env), method)), f"{label}, {when}", instead)
+            known = _told(label)
+            if known is not None:
+                method, instead = known
+                where = self._first_look() if method == "observe" else ""
+                self.add("range", line_of_function(getattr(type(self.env), method)), f"{label}{where}, {when}", instead)
                 found = True
         return found
+
+    def _first_look(self) -> str:
+        """Value and step of the first look that leaves its space, by one more run."""
+        lives, key = Lives(self.env, self._ids, self._actions), self._key(0)[0]
+        now, _ = lives.init(key)
+        for number, actions in enumerate(self._actions):
+            width = len(_tree.tensors(lives.envs.observe(now[:-1], now[-1], {})))
+            now, _, told, _ = lives.step(now, torch.zeros(0), key, torch.tensor(number), actions)
+            for behind, step in ((2 * width, number), (width, number + 1)):
+                parts = told[len(told) - behind :][: len(trees.leaves(lives.envs.sees))]
+                for (_, blind, outside), part in zip(
+                    faults_of(lives.envs.sees, trees.built(lives.envs.sees, parts)), parts, strict=True
+                ):
+                    wrong = blind | outside
+                    if bool(wrong.any()):
+                        return f": {part[wrong].flatten()[0].item()!r} after {step} steps"
+        return ""
 
     def _watched(self) -> Course:
         course = super()._watched()
@@ -145,15 +167,20 @@ class EnvProbes(Probes):
         """What batching would hide: values cut off by storing them, inputs of networks, pictures."""
         env, space = self.env, self.env.observation_space
         state = self._begun.state(course.leaves, torch.zeros(())) if self._begun is not None else None
-        seen = env.observe(state)
-        if seen.is_floating_point() and not space.dtype.is_floating_point:
-            what = f"observe gives {seen.dtype} and observation_space stores {space.dtype}: fractions are lost"
-            self.add("shapes", self._returned("observe"), what, f"{space.dtype} from observe, or a float space")
-        rows = torch.stack([seen.to(space.dtype)] * 2) if env.num_actors is None else seen.to(space.dtype)
-        given = env.network_input(rows)
-        if not given.is_floating_point() or given.shape[:1] != rows.shape[:1]:
-            what = f"network_input gives {given.dtype} {tuple(given.shape)} for observations {tuple(rows.shape)}"
-            self.add("shapes", line_of_function(type(env).network_input), what, "floats, one row for each observation")
+        seen = dict(zip(trees.leaves(space), trees.values(space, env.observe(state)), strict=True))
+        for (path, leaf), part in seen.items():
+            if part.is_floating_point() and not leaf.dtype.is_floating_point:
+                stored = f"observation_space stores {leaf.dtype}: fractions are lost"
+                what = f"observe gives {part.dtype}{trees.at(path)} and {stored}"
+                self.add("shapes", self._returned("observe"), what, f"{leaf.dtype} from observe, or a float space")
+        parts = [part.to(leaf.dtype) for (_, leaf), part in seen.items()]
+        rows = [torch.stack([part] * 2) for part in parts] if env.num_actors is None else parts
+        for given in _tree.tensors(env.network_input(trees.built(space, rows))):
+            if not given.is_floating_point() or given.shape[:1] != rows[0].shape[:1]:
+                shapes = ", ".join(str(tuple(row.shape)) for row in rows)
+                what = f"network_input gives {given.dtype} {tuple(given.shape)} for observations {shapes}"
+                instead = "floats, one row for each observation"
+                self.add("shapes", line_of_function(type(env).network_input), what, instead)
         if can_draw(env):
             drawn = env.draw(state)
             if not is_picture(drawn):
@@ -161,22 +188,39 @@ class EnvProbes(Probes):
                 self.add("shapes", line_of_function(type(env).draw), what, "lines of text, or uint8 [height, width, 3]")
 
 
-def _actions(env: Env, steps: int, seed: int) -> list[dict[str, Tensor]]:
+def faults_of(space: Space, observation: Any) -> list[tuple[str, Tensor, Tensor]]:
+    """(path, where a number is not finite, where an entry lies outside) of each leaf."""
+    parts = zip(trees.leaves(space), trees.values(space, observation), strict=True)
+    return [(path, ~torch.isfinite(part.to(torch.float32)), leaf.fault(part)) for (path, leaf), part in parts]
+
+
+def _told(label: str) -> tuple[str, str] | None:
+    """(method to blame, what to do instead) of a check of the device on looks and rewards; None for others."""
+    return _TOLD.get(label.partition(" at [")[0])
+
+
+def _actions(env: Env, steps: int, seed: int) -> list[dict[str, Any]]:
     """Random actions of the space, for each step."""
     generator = torch.Generator().manual_seed(seed)
     lead = () if env.num_actors is None else (env.num_actors,)
-    return [{"action": random_values(env.action_space, lead, UNBOUNDED, generator)} for _ in range(steps)]
+    return [{"action": trees.drawn(env.action_space, lead, UNBOUNDED, generator)} for _ in range(steps)]
 
 
-def _open(action: Tensor, observed: Observed, space: Space) -> Tensor:
+def _open(action: Any, observed: Observed, space: Space) -> Any:
     """The action, or of each factor the next choice that the mask leaves open."""
-    if observed.action_mask is None:
+    mask = observed.action_mask
+    if mask is None:
         return action
-    start = space.start if isinstance(space, Discrete) else 0
-    choices = (action - start).reshape(*observed.action_mask.shape[:-1], -1).unbind(-1)
-    masks = observed.action_mask.split(space.factors, -1)
-    found = [_next_open(choice, mask) for choice, mask in zip(choices, masks, strict=True)]
-    return torch.stack(found, -1).reshape(action.shape).to(action.dtype) + start
+    masks, lead = iter(mask.split(space.factors, -1)), mask.shape[:-1]
+
+    def opened(value: Tensor, leaf: trees.Leaf) -> Tensor:
+        if not leaf.factors:
+            return value
+        start = leaf.start if isinstance(leaf, Discrete) else 0
+        found = [_next_open(choice, next(masks)) for choice in (value - start).reshape(*lead, -1).unbind(-1)]
+        return (torch.stack(found, -1).reshape(value.shape) + start).to(value.dtype)
+
+    return trees.mapped(space, opened, action)
 
 
 def _next_open(choice: Tensor, mask: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from denizen.errors import ModelError
 from denizen.model._model import Model
-from denizen.model._spaces import Space, encoded
+from denizen.model._space_trees import Space, network_inputs
 from denizen.model._state import State
 from denizen.rng import Rng
 
@@ -60,21 +60,25 @@ class Env(Model):
         """Of one agent's observation, as `observe` returns it."""
         raise ModelError(f"{type(self).__name__} has no observation_space; return a dz.rl.Box")
 
-    def step(self, now: Any, action: Tensor, rng: Rng) -> State:  # type: ignore[override]  # pyrefly: ignore
+    def step(self, now: Any, action: Any, rng: Rng) -> State:  # type: ignore[override]  # pyrefly: ignore
         """The state one step on.
 
         Args:
             now: the state.
             action: int64 `[]` for a `Discrete` space, else of the space's shape and dtype; `[actors, …]` for several.
+                Of a `Dict` space a dict of them, of a `Tuple` space a tuple.
             rng: random numbers of this step.
         """
         raise ModelError(f"{type(self).__name__} has no step(self, now, action, rng)")
 
-    def observe(self, now: Any) -> Tensor:
-        """What an agent sees, in the form that is stored: of the observation space's shape and dtype."""
+    def observe(self, now: Any) -> Any:
+        """What an agent sees, in the form that is stored: of the observation space's shape and dtype.
+
+        Of a `Dict` space a dict of tensors, of a `Tuple` space a tuple.
+        """
         raise ModelError(f"{type(self).__name__} has no observe(self, now)")
 
-    def reward(self, before: Any, action: Tensor, now: Any) -> Tensor:
+    def reward(self, before: Any, action: Any, now: Any) -> Tensor:
         """Reward of the step from `before` to `now`: float32 `[]`, or `[actors]`."""
         raise ModelError(f"{type(self).__name__} has no reward(self, before, action, now)")
 
@@ -94,7 +98,8 @@ class Env(Model):
         """Which choices are open: bool `[n]` (`[actors, n]`), at least one of them; None: all.
 
         Of a `MultiDiscrete` space those of all factors side by side, `[sum of nvec]`; of a `MultiBinary` one for each
-        factor whether 0 is open and whether 1 is: `[2 n]`. A mask closes choices of a factor whatever others choose.
+        factor whether 0 is open and whether 1 is: `[2 n]`; of a space of several parts those of its leaves in order. A
+        mask closes choices of a factor whatever others choose.
         """
         return None
 
@@ -106,14 +111,15 @@ class Env(Model):
         """What a critic may see beside the observation: float32 `[k]` (`[actors, k]`); None: nothing."""
         return None
 
-    def network_input(self, observation: Tensor) -> Tensor:
+    def network_input(self, observation: Any) -> Any:
         """Stored observations `[batch, …]` as floats for a network; for packed observations, unpack them here.
 
-        Choices become ones and zeros: one of `n` for each factor.
+        Choices become ones and zeros: one of `n` for each factor. Of a space of several parts `observation` is a tree,
+        and so is what comes back.
         """
-        return encoded(self.observation_space, observation)
+        return network_inputs(self.observation_space, observation)
 
-    def privileged_input(self, observation: Tensor, privileged: Tensor | None) -> Tensor | None:
+    def privileged_input(self, observation: Any, privileged: Tensor | None) -> Tensor | None:
         """What the critic gets beside the features: `[batch, k]`, from what was stored; None: nothing."""
         return privileged
 

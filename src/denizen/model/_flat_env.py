@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from denizen.errors import ModelError
+from denizen.errors import InputError, ModelError
+from denizen.model import _space_trees as trees
 from denizen.model._env import Env
 from denizen.model._flat_world import FlatWorld, Setting, known_axes
 from denizen.model._model import kind, value
@@ -22,13 +23,14 @@ class Observed(NamedTuple):
     """What is seen of one world, or of a batch with a leading axis.
 
     Attributes:
-        observation: of the observation space's dtype.
+        observation: of the observation space's dtypes: a tensor, or a tree of them; trainers have trees as rows of
+            bytes, which `policy.looked` takes apart.
         action_mask: bool; None: all choices are open.
         privileged: float32; None: nothing.
         acting: bool `[actors]`; None: all.
     """
 
-    observation: Tensor
+    observation: Any
     action_mask: Tensor | None
     privileged: Tensor | None
     acting: Tensor | None
@@ -90,7 +92,7 @@ class FlatEnv(FlatWorld):
         return self.leaves(form(env.reset(ended, self._rng(key, clock, "init")), ended, {}, type(ended), False))
 
     def act(
-        self, leaves: list[Tensor], age: Tensor, key: Tensor, values: dict[str, Tensor], action: Tensor, clock: Tensor
+        self, leaves: list[Tensor], age: Tensor, key: Tensor, values: dict[str, Tensor], action: Any, clock: Tensor
     ) -> Happened:
         """One step with an action.
 
@@ -99,7 +101,7 @@ class FlatEnv(FlatWorld):
             age: int64 `[]`: steps of this life so far.
             key: int64 `[2]`.
             values: parameters.
-            action: of the action space's shape and dtype.
+            action: of the action space's shapes and dtypes.
             clock: int64 `[]`: steps of the run so far, which random numbers depend on.
         """
         env, before = self._bound(values), self.state(leaves, age)
@@ -114,8 +116,11 @@ class FlatEnv(FlatWorld):
         cut = torch.zeros_like(terminated) if truncated is None else self._flag("truncated", truncated)
         if env.time_limit is not None:
             cut = cut | (age + 1 >= env.time_limit)
-        wrong = self.acts.fault(action).any().to(torch.int8)
-        checks = [("an action outside the action space", wrong)]
+        given = zip(trees.leaves(self.acts), trees.values(self.acts, action), strict=True)
+        checks = [
+            (f"an action outside the action space{trees.at(path)}", leaf.fault(part).any().to(torch.int8))
+            for (path, leaf), part in given
+        ]
         checks += [("a reward that is not finite", (~torch.isfinite(reward)).any().to(torch.int8)), *rng._bad]
         self.step_checks = [label for label, _ in checks]
         flows = {
@@ -130,10 +135,7 @@ class FlatEnv(FlatWorld):
         env, now = self._bound(values), self.state(leaves, age)
         observation = env.observe(now)
         lead = () if env.num_actors is None else (env.num_actors,)
-        space = self.sees
-        if not isinstance(observation, Tensor) or observation.shape != (*lead, *space.shape):
-            found = tuple(observation.shape) if isinstance(observation, Tensor) else type(observation).__name__
-            raise ModelError(f"{self._name}.observe gave {found}, its observation_space has {(*lead, *space.shape)}")
+        seen = self._looked(observation, lead)
         mask, privileged, acting = env.action_mask(now), env.privileged(now), env.acting(now)
         choices = sum(self.acts.factors)
         if mask is not None and (not choices or getattr(mask, "shape", None) != (*lead, choices)):
@@ -142,11 +144,27 @@ class FlatEnv(FlatWorld):
         if acting is not None and (env.num_actors is None or getattr(acting, "shape", None) != lead):
             raise ModelError(f"{self._name}.acting gave {_shown(acting)}; expected one flag for each of num_actors")
         return Observed(
-            observation.to(space.dtype),
+            seen,
             None if mask is None else self._bools("action_mask", mask),
             None if privileged is None else self._extra(privileged, lead),
             None if acting is None else self._bools("acting", acting),
         )
+
+    def _looked(self, observation: Any, lead: tuple[int, ...]) -> Any:
+        """What `observe` gave, checked, in the dtypes of its space."""
+        try:
+            parts = trees.values(self.sees, observation)
+        except InputError as error:
+            raise ModelError(f"{self._name}.observe gave what {error}") from error
+        kept = []
+        for part, (path, leaf) in zip(parts, trees.leaves(self.sees), strict=True):
+            wanted = (*lead, *leaf.shape)
+            if not isinstance(part, Tensor) or part.shape != wanted:
+                found = tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__
+                where = trees.at(path)
+                raise ModelError(f"{self._name}.observe gave {found}{where}, its observation_space has {wanted}")
+            kept.append(part.to(leaf.dtype))
+        return trees.built(self.sees, kept)
 
     @property
     def _name(self) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from denizen._arguments import whole
-from denizen.errors import InputError, ModelError
+from denizen.errors import InputError
 
 DTYPES = (
     torch.float32,
@@ -311,10 +311,7 @@ def _filled(entries: list[float], dtype: torch.dtype, device: torch.device) -> T
     return torch.cat([torch.full((count,), entry, dtype=dtype, device=device) for entry, count in runs])
 
 
-Space = Discrete | MultiDiscrete | MultiBinary | Box
-
-
-def encoded(space: Space, value: Tensor) -> Tensor:
+def encoded(space: Discrete | MultiDiscrete | MultiBinary | Box, value: Tensor) -> Tensor:
     """Values `[…, *shape]` as float32 for a network: a one for the choice made of each factor, boxes as they are."""
     if isinstance(space, Box | MultiBinary):
         return value.to(torch.float32)
@@ -328,7 +325,9 @@ def _one_hot(choice: Tensor, size: int) -> Tensor:
     return (choice[..., None] == torch.arange(size, device=choice.device)).to(torch.float32)
 
 
-def random_values(space: Space, lead: tuple[int, ...], reach: float, generator: torch.Generator) -> Tensor:
+def random_values(
+    space: Discrete | MultiDiscrete | MultiBinary | Box, lead: tuple[int, ...], reach: float, generator: torch.Generator
+) -> Tensor:
     """Values `[*lead, *shape]`, uniform over a space; over a box without bounds within `reach` beyond 0."""
     shape = (*lead, *space.shape)
     if isinstance(space, Discrete):
@@ -344,15 +343,3 @@ def closed(mask: Tensor, factors: tuple[int, ...]) -> Tensor:
     if len(factors) == 1:
         return ~mask.any(-1)
     return torch.stack([~part.any(-1) for part in mask.split(factors, -1)]).any(0)
-
-
-def check_spaces(env: Any) -> None:
-    """Raise `ModelError` where an environment declares something else than spaces."""
-    name = type(env).__name__
-    for attribute in ("action_space", "observation_space"):
-        space = getattr(env, attribute)
-        if not isinstance(space, Space):
-            raise ModelError(
-                f"{name} has {attribute} {space!r}; expected dz.rl.Discrete(n) or dz.rl.Box(low, high, shape), or "
-                f"another space of dz.rl"
-            )

@@ -1,11 +1,13 @@
 """Reinforcement learning inside worlds that live on the device."""
 
 from denizen.model import Box as Box
+from denizen.model import Dict as Dict
 from denizen.model import Discrete as Discrete
 from denizen.model import Env as Env
 from denizen.model import MultiBinary as MultiBinary
 from denizen.model import MultiDiscrete as MultiDiscrete
 from denizen.model import Observed as Observed
+from denizen.model import Tuple as Tuple
 from denizen.rl._against import Against as Against
 from denizen.rl._against import SelfPlay as SelfPlay
 from denizen.rl._around import ActionRepeat as ActionRepeat

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen import _tree
 from denizen._arguments import switch, whole
 from denizen._notebook import InNotebook
 from denizen.errors import InputError, nearest
@@ -200,7 +201,7 @@ def _stepper(worlds: Worlds, policy: Policy, draws: Draws, greedy: bool, actors:
     return step_of
 
 
-def saliency(policy: Policy, observed: Observed, memory: Tensor) -> tuple[Tensor, Tensor]:
+def saliency(policy: Policy, observed: Observed, memory: Tensor) -> tuple[Any, Any]:
     """What a policy's network sees, and how much each entry moves the log-probability of its likeliest choice, the
     value of the best one, or the sum of its likeliest numbers.
 
@@ -210,9 +211,9 @@ def saliency(policy: Policy, observed: Observed, memory: Tensor) -> tuple[Tensor
         memory: of the policy before it.
 
     Returns:
-        (inputs, absolute gradients), float32 of the network's input shape `[rows, …]`.
+        (inputs, absolute gradients), float32 of the network's input shape `[rows, …]`; trees where inputs are.
     """
-    given = policy.inputs(observed.observation).detach().requires_grad_()
+    given = _tree.map_tensors(lambda part: part.detach().requires_grad_(), policy.inputs(observed.observation))
     with torch.enable_grad():
         judged = policy(
             observed.observation, memory, observed.action_mask, observed.privileged, actor_only=True, given=given
@@ -224,8 +225,10 @@ def saliency(policy: Policy, observed: Observed, memory: Tensor) -> tuple[Tensor
             chosen = judged.actions.values.amax(-1).sum()
         else:
             chosen = (likeliest if numbers else judged.actions.log_prob(likeliest.detach())).sum()
-    (gradient,) = torch.autograd.grad(chosen, given)
-    return given.detach(), gradient.abs()
+    inputs, structure = _tree.flatten(given)
+    found = torch.autograd.grad(chosen, inputs, allow_unused=True, materialize_grads=True)
+    moved = _tree.unflatten([gradient.abs() for gradient in found], structure)
+    return _tree.map_tensors(Tensor.detach, given), moved
 
 
 def play(
@@ -243,7 +246,7 @@ def play(
     """
     worlds = Worlds(env.to("cpu"), 1, seed=seed + EVALUATION_SEED, device="cpu")
     observed = worlds.reset()
-    rows = rows_of(observed, env).observation.shape[0]
+    rows = env.num_actors or 1
     draws = Draws(seed + EVALUATION_SEED, torch.arange(rows))
     memory, total = policy.first_memory(rows, torch.device("cpu")), 0.0
 
@@ -252,7 +255,7 @@ def play(
         if not brain:
             return drawn
         inputs, moved = saliency(policy, rows_of(observed, env), memory)
-        return drawn, (inputs[0], moved[0])
+        return drawn, _tree.map_tensors(lambda part: part[0], (inputs, moved))
 
     yield shown(), "start"
     for number in range(steps):

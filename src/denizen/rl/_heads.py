@@ -1,13 +1,62 @@
 """Heads: how the numbers of an actor's linear layer become a distribution over the actions of a space."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
+from denizen import ops
 from denizen.errors import InputError
-from denizen.model import Box, Discrete, Space
+from denizen.model import Box, Dict, Discrete, Space, Tuple
+from denizen.model import _space_trees as trees
 from denizen.rl._distributions import BoxDistribution, Categorical, Categoricals, Distribution, Gaussian
+
+
+class Joint(NamedTuple):
+    """Independent distributions over the leaves of a space; actions are rows of bytes, as they are stored.
+
+    Attributes:
+        parts: of each leaf, in order.
+        draws: uniform numbers that each takes.
+        space: of actions.
+    """
+
+    parts: tuple[Distribution, ...]
+    draws: tuple[int, ...]
+    space: Dict | Tuple
+
+    def sample(self, uniform: Tensor) -> Tensor:
+        """Of each leaf with uniform numbers of its own, side by side: `[rows, sum of draws]`."""
+        given = uniform.split(self.draws, -1)
+        return self._packed([part.sample(own) for part, own in zip(self.parts, given, strict=True)])
+
+    def mode(self) -> Tensor:
+        """The likeliest action of each leaf."""
+        return self._packed([part.mode() for part in self.parts])
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Sum over the leaves."""
+        given = trees.values(self.space, trees.unpacked(self.space, action))
+        return _total([part.log_prob(own) for part, own in zip(self.parts, given, strict=True)])
+
+    def entropy(self) -> Tensor:
+        """Sum over the leaves."""
+        return _total([part.entropy() for part in self.parts])
+
+    def kl(self, other: "Joint") -> Tensor:
+        """Sum over the leaves."""
+        return _total([part.kl(its) for part, its in zip(self.parts, other.parts, strict=True)])
+
+    def _packed(self, drawn: list[Tensor]) -> Tensor:
+        """As they are kept: ratios begin at 1."""
+        leaves = zip(drawn, trees.leaves(self.space), strict=True)
+        kept = [ops.rounded(part, leaf.dtype) for part, (_, leaf) in leaves]
+        return trees.packed(self.space, trees.built(self.space, kept))
+
+
+def _total(rows: list[Tensor]) -> Tensor:
+    return torch.stack(rows).sum(0)
 
 
 def check_distribution(kind: Any, space: Space, what: str) -> None:
@@ -16,25 +65,30 @@ def check_distribution(kind: Any, space: Space, what: str) -> None:
         raise InputError(
             f"{what}: distribution={kind!r}, expected dz.rl.Gaussian, dz.rl.SquashedGaussian or dz.rl.Beta"
         )
-    if isinstance(space, Box):
-        kind.check(space, what)  # type: ignore[attr-defined]
-    elif kind is not Gaussian:
+    boxes = [leaf for _, leaf in trees.leaves(space) if isinstance(leaf, Box)]
+    if not boxes and kind is not Gaussian:
         raise InputError(f"{what}: distribution={kind.__name__} is over the numbers of a Box, and actions are {space}")
+    for box in boxes:
+        kind.check(box, what)  # type: ignore[attr-defined]
 
 
 def numbers_of(space: Space, kind: BoxDistribution) -> int:
     """How many numbers the actor gives: a logit for each choice of each factor, and those of a box's distribution."""
-    return kind.each * math.prod(space.shape) if isinstance(space, Box) else sum(space.factors)
+    return sum(
+        kind.each * math.prod(leaf.shape) if isinstance(leaf, Box) else sum(leaf.factors)
+        for _, leaf in trees.leaves(space)
+    )
 
 
 def draws_of(space: Space, kind: BoxDistribution) -> int:
     """How many uniform numbers a draw of one action takes."""
-    return (kind.draws if isinstance(space, Box) else 1) * math.prod(space.shape)
+    return sum((kind.draws if isinstance(leaf, Box) else 1) * math.prod(leaf.shape) for _, leaf in trees.leaves(space))
 
 
 def stds_of(space: Space, kind: BoxDistribution) -> int:
     """How many numbers have a standard deviation that is learnt."""
-    return math.prod(space.shape) if isinstance(space, Box) and kind.learns_std else 0
+    boxes = [leaf for _, leaf in trees.leaves(space) if isinstance(leaf, Box) and kind.learns_std]
+    return sum(math.prod(box.shape) for box in boxes)
 
 
 def distribution_of(
@@ -53,16 +107,32 @@ def distribution_of(
         return Categorical.of(numbers, open_)
     if isinstance(space, Box):
         return kind.of(numbers, log_std, space)
-    return Categoricals.of(numbers, space.factors, open_)
+    if not isinstance(space, trees.Tree):
+        return Categoricals.of(numbers, space.factors, open_)
+    leaves = [leaf for _, leaf in trees.leaves(space)]
+    given = numbers.split([numbers_of(leaf, kind) for leaf in leaves], -1)
+    masks = [None] * len(leaves) if open_ is None else open_.split([sum(leaf.factors) for leaf in leaves], -1)
+    stds = [None] * len(leaves) if log_std is None else log_std.split([stds_of(leaf, kind) for leaf in leaves], -1)
+    parts = zip(leaves, given, masks, stds, strict=True)
+    made = tuple(distribution_of(leaf, kind, own, mask, std) for leaf, own, mask, std in parts)
+    return Joint(made, tuple(draws_of(leaf, kind) for leaf in leaves), space)
 
 
-def in_world(action: Tensor, space: Space) -> Tensor:
+def in_world(action: Tensor, space: Space) -> Any:
     """Actions as they were drawn, `[rows, …]`, as worlds take them: choices from `start` on, boxes within bounds."""
-    if isinstance(space, Discrete):
-        return action + space.start if space.start else action
-    return space.nearest(action) if isinstance(space, Box) else action
+
+    def leafwise(part: Tensor, leaf: trees.Leaf) -> Tensor:
+        if isinstance(leaf, Discrete):
+            return part + leaf.start if leaf.start else part
+        return leaf.nearest(part) if isinstance(leaf, Box) else part
+
+    return trees.mapped(space, leafwise, trees.unpacked(space, action))
 
 
-def as_drawn(action: Tensor, space: Space) -> Tensor:
+def as_drawn(action: Any, space: Space) -> Tensor:
     """The inverse of `in_world`, of what a teacher does."""
-    return action - space.start if isinstance(space, Discrete) and space.start else action
+
+    def leafwise(part: Tensor, leaf: trees.Leaf) -> Tensor:
+        return part - leaf.start if isinstance(leaf, Discrete) and leaf.start else part
+
+    return trees.packed(space, trees.mapped(space, leafwise, action))

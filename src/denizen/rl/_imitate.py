@@ -11,10 +11,11 @@ from denizen import ops
 from denizen._arguments import number, whole
 from denizen.errors import InputError, expect_function
 from denizen.model import Box, Env, Observed, Space
+from denizen.model import _space_trees as trees
 from denizen.rl._draws import Draws
 from denizen.rl._heads import as_drawn
 from denizen.rl._optimizer import FlatAdam
-from denizen.rl._policy import ActorCritic, check_fits, rows_of
+from denizen.rl._policy import ActorCritic, by_actors, check_fits, rows_of
 from denizen.rl._recorded import Recorded
 from denizen.rl._rollout import CLOCK
 from denizen.rl._worlds import Worlds, named, numbers_in
@@ -113,25 +114,33 @@ def _lesson(worlds: Worlds, teacher: Teacher, draws: Draws) -> Callable[[Any], A
     def step_of(state: Any) -> Any:
         tensors, observed = state
         seen = rows_of(observed, env)
-        action = teacher(seen, draws.uniform("teacher", tensors[CLOCK], 1))
-        _check_action(action, (seen.observation.shape[0], *env.action_space.shape), env.action_space)
-        action = ops.rounded(action, env.action_space.dtype)
-        given = action if env.num_actors is None else action.unflatten(0, (-1, env.num_actors))
-        after, step = worlds.next_in_place(tensors, given)
+        action = teacher(worlds.looked(seen), draws.uniform("teacher", tensors[CLOCK], 1))
+        _check_action(action, seen.observation.shape[0], env.action_space)
+        action = trees.mapped(env.action_space, lambda part, leaf: ops.rounded(part, leaf.dtype), action)
+        after, step = worlds.next_in_place(tensors, by_actors(action, env))
         return (after, step.observed), (seen, as_drawn(action, env.action_space))
 
     return step_of
 
 
-def _check_action(action: Any, wanted: tuple[int, ...], space: Space) -> None:
+def _check_action(action: Any, rows: int, space: Space) -> None:
     """Raise `InputError` where a teacher gave no actions."""
+    try:
+        parts = trees.values(space, action)
+    except InputError as error:
+        raise InputError(f"imitate: what teacher gave {error}") from error
+    for part, (path, leaf) in zip(parts, trees.leaves(space), strict=True):
+        _check_part(part, (rows, *leaf.shape), leaf, trees.at(path))
+
+
+def _check_part(action: Any, wanted: tuple[int, ...], space: Space, where: str) -> None:
     choices = not isinstance(space, Box)
     form = f"expected a tensor of shape {wanted}" + (f" of {numbers_in(space)}" if choices else "")
     if not isinstance(action, Tensor) or tuple(action.shape) != wanted:
         found = tuple(action.shape) if isinstance(action, Tensor) else named(action)
-        raise InputError(f"imitate: teacher gave {found}, {form}")
+        raise InputError(f"imitate: teacher gave {found}{where}, {form}")
     if choices and (action.is_floating_point() or action.dtype == torch.bool):
-        raise InputError(f"imitate: teacher gave {action.dtype}, {form}")
+        raise InputError(f"imitate: teacher gave {action.dtype}{where}, {form}")
 
 
 def _learn(
@@ -148,7 +157,7 @@ def _learn(
     loss = lost.sum() / weight.sum().clamp(min=1)
     optimizer.backward(loss)
     optimizer.step(rate, never)
-    if isinstance(policy.env.action_space, Box):
+    if any(isinstance(leaf, Box) for _, leaf in trees.leaves(policy.env.action_space)):
         return loss.detach(), torch.full_like(loss.detach(), torch.nan)
     alike = judged.actions.mode() == actions
     same = (alike if alike.dim() == 1 else alike.all(1)).to(torch.float32) * weight

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from denizen import ops
+from denizen import _tree, ops
 from denizen.errors import InputError, expect_function
 from denizen.model import Box, Env, Observed
-from denizen.model._spaces import encoded
+from denizen.model import _space_trees as trees
 from denizen.nn import kernels
 from denizen.rl._conv_encoder import ConvEncoder, as_it_is, spreads
 from denizen.rl._distributions import Distribution, Gaussian
@@ -103,6 +103,7 @@ class Policy(nn.Module):
     memory_size: int = 0
     draws: int = 1
     normaliser: Normaliser | None  # of inputs
+    body: nn.Module | None = None
 
     def __init__(self, env: Env) -> None:
         """Args:
@@ -135,11 +136,19 @@ class Policy(nn.Module):
         """While this lasts the parameters do not change."""
         return contextlib.nullcontext()
 
-    def inputs(self, observation: Tensor) -> Tensor:
-        """What the environment makes of stored observations for a network."""
+    def inputs(self, observation: Any) -> Any:
+        """What the environment makes of observations, stored or not, for a network; of a tree, layers on flat inputs
+        get all numbers side by side.
+        """
         if self._plain:
-            return encoded(self._sees, observation)
-        return self.env.network_input(observation)
+            given = trees.network_inputs(self._sees, observation)
+        else:
+            given = self.env.network_input(self.looked(observation))
+        return given if isinstance(given, Tensor) or not isinstance(self.body, Tower) else side_by_side(given)
+
+    def looked(self, observation: Tensor) -> Any:
+        """Stored observations as the environment gave them, of which trees are stored as rows of bytes."""
+        return trees.unpacked(self._sees, observation)
 
     def normalised(self, given: Tensor) -> Tensor:
         """Inputs as the bodies take them."""
@@ -263,9 +272,10 @@ class ActorCritic(Policy):
         try:
             with torch.no_grad():
                 out = body(given)
-        except (RuntimeError, ValueError) as error:  # the second of BatchNorm, for one row
+        except (RuntimeError, ValueError, TypeError, AttributeError) as error:  # the second of BatchNorm, for one row
+            shapes = _tree.map_tensors(lambda part: ("rows", *part.shape[1:]), given)
             raise InputError(
-                f"ActorCritic: {name} does not take inputs of shape {('rows', *given.shape[1:])}, which "
+                f"ActorCritic: {name} does not take inputs of shape {shapes}, which "
                 f"{type(self.env).__name__} gives: {str(error).splitlines()[0]}"
             ) from error
         if out.dim() != 2 or out.shape[0] != 1:
@@ -280,7 +290,7 @@ class ActorCritic(Policy):
         with ops.reference_only():  # one look is over before numba is loaded, or a function recorded
             prove(worlds.env, worlds.keys, {})
             observed = rows_of(worlds._start(worlds.keys, {}, worlds.keys.new_zeros(()))[1], self.env)
-        given = self.env.privileged_input(observed.observation, observed.privileged)
+        given = self.env.privileged_input(self.looked(observed.observation), observed.privileged)
         return 0 if given is None else given.shape[-1]
 
     def forward(
@@ -333,7 +343,7 @@ class ActorCritic(Policy):
 
     def judge(self, seen: Tensor, observation: Tensor, privileged: Tensor | None) -> Tensor:
         """What the value head takes, from the features of a body."""
-        extra = self.env.privileged_input(observation, privileged)
+        extra = self.env.privileged_input(self.looked(observation), privileged)
         if extra is not None:
             extra = extra if self.privileged_normaliser is None else self.privileged_normaliser(extra)
             if isinstance(self.critic, Critic):
@@ -379,7 +389,8 @@ class ActorCritic(Policy):
 
     def _seen(self, observation: Tensor) -> Tensor:
         """Inputs of the network; bytes as they are where the environment makes floats of them and no more."""
-        plain = self.normaliser is None and self._plain and observation.dtype == torch.uint8
+        plain = self.normaliser is None and self._plain and isinstance(self._sees, Box)
+        plain = plain and observation.dtype == torch.uint8
         return observation if plain else self.normalised(self.inputs(observation))
 
     def _at_once(self, observation: Tensor, heads: list[nn.Linear], given: Tensor | None = None) -> Tensor | None:
@@ -446,15 +457,20 @@ def rows_of(observed: Observed, env: Env) -> Observed:
     """What is seen, with worlds and actors as one axis of rows; `acting` becomes bool `[rows]` where there is one."""
     if env.num_actors is None:
         return observed
-    parts = [None if part is None else part.flatten(0, 1) for part in observed]
-    return Observed(*parts)  # type: ignore[arg-type]  # pyrefly: ignore
+    return _tree.map_tensors(lambda part: part.flatten(0, 1), observed)
 
 
-def for_worlds(action: Tensor, env: Env) -> Tensor:
-    """Actions of rows as worlds take them: of the space's dtype, within its bounds, with an axis of actors if any."""
+def for_worlds(action: Tensor, env: Env) -> Any:
+    """Actions of rows as worlds take them: of the space's dtypes, within its bounds, with an axis of actors if any."""
     space = env.action_space
-    action = in_world(ops.rounded(action, space.dtype), space)
-    return action if env.num_actors is None else action.unflatten(0, (-1, env.num_actors))
+    return by_actors(in_world(ops.rounded(action, space.dtype), space), env)
+
+
+def by_actors(action: Any, env: Env) -> Any:
+    """Actions of rows with an axis of actors, where there is one."""
+    if env.num_actors is None:
+        return action
+    return _tree.map_tensors(lambda part: part.unflatten(0, (-1, env.num_actors)), action)
 
 
 def check_makes(name: str, makes: Any, example: str, *given: str) -> None:
@@ -462,6 +478,17 @@ def check_makes(name: str, makes: Any, example: str, *given: str) -> None:
     if isinstance(makes, nn.Module) or not callable(makes):
         raise InputError(f"policy: {name} is {makes!r}, expected a class or function that makes it, such as {example}")
     expect_function(f"policy: {name}", makes, *given)
+
+
+def first_inputs(env: Env) -> Any:
+    """Inputs of a network for one row of zeros."""
+    space = env.observation_space
+    return env.network_input(trees.unpacked(space, torch.zeros(1, *space.shape, dtype=space.dtype)))
+
+
+def side_by_side(given: Any) -> Tensor:
+    """A tree of inputs `[rows, …]` as one tensor `[rows, width]`."""
+    return torch.cat([leaf.flatten(1) for leaf in _tree.tensors(given)], 1)
 
 
 class Tower(nn.Sequential):
@@ -524,7 +551,7 @@ def check_learns(policy: ActorCritic, env: Any, what: str, *, hosted: bool = Fal
 def check_drawn(env: Env) -> None:
     """Raise `InputError` where a policy could not draw the actions of an environment."""
     space = env.action_space
-    if isinstance(space, Box) and not space.dtype.is_floating_point:
+    if any(isinstance(leaf, Box) and not leaf.dtype.is_floating_point for _, leaf in trees.leaves(space)):
         raise InputError(
             f"policy: {type(env).__name__} has action_space {space} of whole numbers, and for a Box policies draw real "
             f"ones; declare dz.rl.Discrete(n), or a float32 Box whose numbers step rounds"
@@ -543,4 +570,4 @@ def check_float32(policy: Policy, what: str) -> None:
 
 
 def _form(space: Any) -> tuple[Any, ...]:
-    return type(space), space.shape, space.dtype, space.factors
+    return tuple((path, type(leaf), leaf.shape, leaf.dtype, leaf.factors) for path, leaf in trees.leaves(space))

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from denizen import _tree
 from denizen._arguments import switch, whole
 from denizen.errors import InputError
 from denizen.model import Env
@@ -14,7 +15,8 @@ from denizen.rl._conv_encoder import ConvEncoder
 from denizen.rl._distributions import Gaussian
 from denizen.rl._memory import Memory
 from denizen.rl._normaliser import Normaliser
-from denizen.rl._policy import ActorCritic, Critic, Tower, check_makes
+from denizen.rl._policy import ActorCritic, Critic, Tower, check_makes, first_inputs, side_by_side
+from denizen.rl._tree_encoder import TreeEncoder
 from denizen.rl._value import ValueHead
 from denizen.rl._worlds import check_env
 from denizen.rng import MAX_SEED
@@ -38,7 +40,7 @@ def mlp(
     """A policy of linear layers.
 
     Args:
-        env: whose observations it takes, flattened.
+        env: whose observations it takes, flattened; of several parts, those of all side by side.
         hidden: widths of the hidden layers.
         activation: after each of them.
         shared: one body for actor and critic, in place of one for each; always so with a memory.
@@ -90,7 +92,8 @@ def conv(
     """A policy of 3 x 3 convolutions over planes `[channels, height, width]`, one linear layer, and a critic on top.
 
     Args:
-        env: whose `network_input` gives planes.
+        env: whose `network_input` gives planes, or a tree that has some: then convolutions run over each of them, and
+            one more linear layer over their features and all other numbers.
         channels: of the convolutions, each with padding 1 and ReLU.
         hidden: width of the features that actor and critic share.
         critic_hidden: hidden layers of the critic, which take features and what is privileged.
@@ -111,12 +114,13 @@ def conv(
     normaliser = _normaliser(env, normalise)
 
     def build() -> ActorCritic:
-        planes = env.network_input(torch.zeros(1, *env.observation_space.shape, dtype=env.observation_space.dtype))
-        if planes.dim() != 4:
-            raise InputError(
-                f"conv: {type(env).__name__} gives inputs {tuple(planes.shape[1:])}, expected (channels, height, width)"
-            )
-        body = orthogonal(ConvEncoder(planes.shape[1:], channels, hidden))
+        given = first_inputs(env)
+        shapes = [tuple(leaf.shape[1:]) for leaf in _tree.tensors(given)]
+        if not any(len(shape) == 3 for shape in shapes):
+            told = ", ".join(map(str, shapes))
+            raise InputError(f"conv: {type(env).__name__} gives inputs {told}, expected (channels, height, width)")
+        alone = isinstance(given, Tensor)
+        body = orthogonal(ConvEncoder(shapes[0], channels, hidden) if alone else TreeEncoder(shapes, channels, hidden))
         critic = None
         if critic_hidden:
             critic = Critic(
@@ -161,13 +165,14 @@ def _normaliser(env: Env, normalise: bool) -> Normaliser | None:
     """Of an environment's inputs, where asked for."""
     if not switch("policy", "normalise", normalise):
         return None
-    space = env.observation_space
-    return Normaliser(env.network_input(torch.zeros(1, *space.shape, dtype=space.dtype)).shape[1:])
+    given = first_inputs(env)
+    return Normaliser(given.shape[1:] if isinstance(given, Tensor) else side_by_side(given).shape[1:])
 
 
 def _flat_width(env: Env) -> int:
-    space = env.observation_space
-    given = env.network_input(torch.zeros(1, *space.shape, dtype=space.dtype))
+    given = first_inputs(env)
+    if not isinstance(given, Tensor):
+        return side_by_side(given).shape[1]
     if given.dim() < 2:
         raise InputError(
             f"mlp: {type(env).__name__} gives inputs of shape ('rows',), expected an axis of numbers; declare its "

@@ -21,7 +21,9 @@ from denizen.model import (
     Space,
     guard,
 )
-from denizen.model._spaces import check_spaces, closed
+from denizen.model import _space_trees as trees
+from denizen.model._space_trees import check_spaces
+from denizen.model._spaces import closed
 from denizen.nn import kernels
 from denizen.rl._recorded import Recorded
 from denizen.rng import MAX_SEED
@@ -238,31 +240,41 @@ class Worlds:
     def reset(self) -> Observed:
         """Begin every world anew and look at it; the same each time."""
         self.run_state, observed = self.begin()
-        return observed
+        return self.looked(observed)
 
-    def step(self, action: Tensor) -> Step:
+    def step(self, action: Any) -> Step:
         """One step of all worlds.
 
         Args:
             action: `[worlds]` for a `Discrete` space (any integer dtype), else `[worlds, …]`; `[worlds, actors, …]` for
-                several actors.
+                several actors. Of a `Dict` space a dict of such, of a `Tuple` space a tuple.
 
         Raises:
             InputError: the action has another shape or dtype. Values are looked at by `check`.
         """
         if self.run_state is None:
             raise InputError("Worlds.step: the worlds have not begun; call reset() first")
-        before, action, space = self.run_state, self.checked(action), self.env.action_space
-        if isinstance(space, Box) and (space.dtype.is_floating_point or action.dtype == space.dtype):
-            self.run_state, step = self.advance(before, action.to(space.dtype))
-            return step
-        # As an author's index, a number that is no choice would raise on a CPU, and stop a GPU for good. In a smaller
-        # dtype a number outside may become one within.
-        self.run_state, step = self.advance(before, space.nearest(action).to(space.dtype))
-        wrong = space.fault(action) & _like(step.valid & (before.faults < 0), action)
-        wrong = wrong if wrong.dim() == 1 else wrong.flatten(1).any(1)
-        self.run_state.faults = torch.where(wrong, before.clock * len(self._labels), self.run_state.faults)
-        return step
+        before, space = self.run_state, self._flat.acts
+        within, wrong = [], {}
+        given = zip(trees.leaves(space), trees.values(space, self.checked(action)), strict=True)
+        for number, ((_, leaf), part) in enumerate(given):
+            if isinstance(leaf, Box) and (leaf.dtype.is_floating_point or part.dtype == leaf.dtype):
+                within.append(part.to(leaf.dtype))
+                continue
+            # As an author's index, a number that is no choice would raise on a CPU, and stop a GPU for good. In a
+            # smaller dtype a number outside may become one within.
+            within.append(leaf.nearest(part).to(leaf.dtype))
+            wrong[number] = leaf.fault(part)
+        self.run_state, step = self.advance(before, trees.built(space, within))
+        for number, faults in reversed(wrong.items()):
+            faulty = (faults if faults.dim() == 1 else faults.flatten(1).any(1)) & step.valid & (before.faults < 0)
+            code = before.clock * len(self._labels) + number
+            self.run_state.faults = torch.where(faulty, code, self.run_state.faults)
+        return step._replace(observed=self.looked(step.observed), final=self.looked(step.final))
+
+    def looked(self, observed: Observed) -> Observed:
+        """What trainers have as rows of bytes as trees; what is a tensor anyway stays as it is."""
+        return observed._replace(observation=trees.unpacked(self._flat.sees, observed.observation))
 
     def check(self, run_state: WorldsState | None = None) -> None:
         """Raise where a check on the device has failed, naming the first world and step (reads the device).
@@ -292,19 +304,32 @@ class Worlds:
     def _labels(self) -> list[str]:
         """What each check looks for; actions are the first."""
         masked = type(self.env).action_mask is not Env.action_mask
-        more = ["an observation that is not finite", *(["no action that is open"] if masked else [])]
+        more = [
+            f"an observation {'that is not finite' if isinstance(leaf, Box) else 'outside its space'}{trees.at(path)}"
+            for path, leaf in trees.leaves(self._flat.sees)
+        ]
+        more += ["no action that is open"] if masked else []
         return [*self._flat.step_checks, *more]
 
-    def checked(self, action: Tensor) -> Tensor:
+    def checked(self, action: Any) -> Any:
         """The action on the device; raises `InputError` for a wrong shape or dtype."""
-        space, actors = self.env.action_space, self.env.num_actors
-        wanted = (self.num_envs, *(() if actors is None else (actors,)), *space.shape)
-        if not isinstance(action, Tensor) or tuple(action.shape) != wanted:
-            found = tuple(action.shape) if isinstance(action, Tensor) else type(action).__name__
-            raise InputError(f"action is {found}, expected a tensor of shape {wanted}")
-        check_kind(action, space)
-        action = action.to(self.device)
-        return action if isinstance(space, Box) else action.to(torch.int64)  # small ones compare as if they went round
+        space, actors = self._flat.acts, self.env.num_actors
+        lead = (self.num_envs, *(() if actors is None else (actors,)))
+        try:
+            parts = trees.values(space, action)
+        except InputError as error:
+            raise InputError(f"action {error}") from error
+        kept = []
+        for part, (path, leaf) in zip(parts, trees.leaves(space), strict=True):
+            wanted = (*lead, *leaf.shape)
+            if not isinstance(part, Tensor) or tuple(part.shape) != wanted:
+                found = tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__
+                raise InputError(f"action{path} is {found}, expected a tensor of shape {wanted}")
+            check_kind(part, leaf, f"action{path}")
+            part = part.to(self.device)
+            # Numbers of a small dtype compare as if they went round.
+            kept.append(part if isinstance(leaf, Box) else part.to(torch.int64))
+        return trees.built(space, kept)
 
     def state(self, world: int | None = None) -> Any:
         """The author's state of one world, or of all with a leading axis."""
@@ -347,12 +372,12 @@ class Worlds:
         waiting, faults = torch.zeros(count, dtype=torch.bool, device=device), torch.full_like(counts[0], -1)
         return WorldsState(leaves, counts[0], waiting, clock, faults, counts[1]), observed
 
-    def advance(self, run_state: WorldsState, action: Tensor) -> tuple[WorldsState, Step]:
+    def advance(self, run_state: WorldsState, action: Any) -> tuple[WorldsState, Step]:
         """The next states and what happened; a pure function of its arguments."""
         tensors, step = self._advance(run_state.tensors(), self.keys, self.values, action)
         return self.run_state_of(tensors), step
 
-    def next(self, tensors: list[Tensor], action: Tensor) -> tuple[list[Tensor], Step]:
+    def next(self, tensors: list[Tensor], action: Any) -> tuple[list[Tensor], Step]:
         """`advance` over the run state's tensors, as part of a larger function that is recorded."""
         return self._next(tensors, self.keys, self.values, action)
 
@@ -361,7 +386,7 @@ class Worlds:
         """Whether `next_in_place` writes into what it is given."""
         return self._fast is not None
 
-    def next_in_place(self, tensors: list[Tensor], action: Tensor) -> tuple[list[Tensor], Step]:
+    def next_in_place(self, tensors: list[Tensor], action: Any) -> tuple[list[Tensor], Step]:
         """`next`, which may write into the given tensors: by the environment's own fast form where it has one."""
         if self._fast is None:
             return self.next(tensors, action)
@@ -386,12 +411,17 @@ class Worlds:
             return {name: value for name, value in self._flat.observe(*args)._asdict().items() if value is not None}
 
         seen = torch.vmap(one)(leaves, age, values)
-        return Observed(seen["observation"], seen.get("action_mask"), seen.get("privileged"), seen.get("acting"))
+        return Observed(
+            trees.packed(self._flat.sees, seen["observation"]),
+            seen.get("action_mask"),
+            seen.get("privileged"),
+            seen.get("acting"),
+        )
 
     def _act(self, *args: Any) -> Any:
         return torch.vmap(self._flat.act, in_dims=(0, 0, 0, 0, 0, None))(*args)
 
-    def _next(self, tensors: list[Tensor], keys: Tensor, values: dict[str, Tensor], action: Tensor) -> Any:
+    def _next(self, tensors: list[Tensor], keys: Tensor, values: dict[str, Tensor], action: Any) -> Any:
         run_state = self.run_state_of(tensors)
         valid = ~run_state.waiting
         happened = self._act(run_state.leaves, run_state.age, keys, values, action, run_state.clock)
@@ -445,12 +475,7 @@ class Worlds:
         return leaves, torch.where(chosen, 0, age), over & ~chosen, final, index
 
     def _faults(self, run_state: WorldsState, bad: Tensor, observed: Observed, valid: Tensor) -> Tensor:
-        observation = observed.observation
-        if observation.is_floating_point():
-            blind = (~torch.isfinite(observation)).flatten(1).any(1)
-        else:
-            blind = torch.zeros_like(valid)
-        checks = [*(flag & valid for flag in (bad != 0).unbind(1)), blind]
+        checks = [*(flag & valid for flag in (bad != 0).unbind(1)), *self._blind(observed.observation, valid)]
         if observed.action_mask is not None:
             stuck = closed(observed.action_mask, self._flat.acts.factors)
             stuck = stuck if observed.acting is None else stuck & observed.acting
@@ -459,6 +484,18 @@ class Worlds:
         for number in range(len(checks) - 1, -1, -1):
             code = torch.where(checks[number], run_state.clock * len(checks) + number, code)
         return torch.where(run_state.faults < 0, code, run_state.faults)
+
+    def _blind(self, observation: Any, valid: Tensor) -> list[Tensor]:
+        """For each leaf of looks, bool `[worlds]`: a number of it is not finite, or a choice is none."""
+        sees, found = self._flat.sees, []
+        parts = trees.values(sees, trees.unpacked(sees, observation))
+        for (_, leaf), part in zip(trees.leaves(sees), parts, strict=True):
+            if isinstance(leaf, Box) and not part.is_floating_point():
+                found.append(torch.zeros_like(valid))
+                continue
+            wrong = ~torch.isfinite(part) if isinstance(leaf, Box) else leaf.fault(part)
+            found.append(wrong.reshape(len(valid), -1).any(1))
+        return found
 
 
 def _like(flags: Tensor, other: Tensor) -> Tensor:
@@ -491,14 +528,14 @@ def check_numbers(worlds: Any, num_envs: int) -> list[int]:
     return numbers
 
 
-def check_kind(action: Tensor, space: Space) -> None:
+def check_kind(action: Tensor, space: Space, what: str = "action") -> None:
     """Raise `InputError` where actions are floats and a space holds whole numbers: fractions would be lost."""
     real = action.is_floating_point() or action.is_complex()
     boolean = action.dtype == torch.bool and not isinstance(space, MultiBinary)
     if not isinstance(space, Box) and (real or boolean):
-        raise InputError(f"action has dtype {action.dtype}, expected {numbers_in(space)}")
+        raise InputError(f"{what} has dtype {action.dtype}, expected {numbers_in(space)}")
     if isinstance(space, Box) and real and not space.dtype.is_floating_point:
-        raise InputError(f"action has dtype {action.dtype}, expected whole numbers, since {space} holds them")
+        raise InputError(f"{what} has dtype {action.dtype}, expected whole numbers, since {space} holds them")
 
 
 def numbers_in(space: Space) -> str:
@@ -526,11 +563,9 @@ def prove(env: Env, keys: Tensor, values: dict[str, Tensor]) -> None:
     """
     flat = FlatEnv(env, torch.arange(env.num_agents, device=keys.device))
     clock, space = keys.new_zeros(()), env.action_space
-    shape = (1, *(() if env.num_actors is None else (env.num_actors,)), *space.shape)
-    action = torch.zeros(shape, dtype=space.dtype, device=keys.device)
-    action = space.nearest(action)
+    action = trees.idle(space, (1, *(() if env.num_actors is None else (env.num_actors,))), keys.device)
 
-    def seen(*args: Any) -> Tensor:
+    def seen(*args: Any) -> Any:
         return flat.observe(*args).observation
 
     with guard(env, "init"):
