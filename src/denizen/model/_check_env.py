@@ -143,7 +143,7 @@ class EnvProbes(Probes):
 
     def _first_look(self) -> str:
         """Value and step of the first look that leaves its space, by one more run."""
-        lives, key = Lives(self.env, self._ids, self._actions), self._key(0)[0]
+        lives, key = Lives(self.env, self._ids, self._actions), self._key(0)
         now, _ = lives.init(key)
         for number, actions in enumerate(self._actions):
             width = len(_tree.tensors(lives.envs.observe(now[:-1], now[-1], {})))

@@ -13,6 +13,7 @@ from denizen import _tree
 from denizen._arguments import one_of, whole
 from denizen.errors import InputError, ModelError, expect_function, need
 from denizen.model import Env, Observed, Space
+from denizen.model._space_trees import Tree
 from denizen.rl._gymnasium_spaces import check_inside, from_space, to_dtype
 from denizen.rl._worlds import Step, WorldsState, check_kind
 from denizen.rng import MAX_SEED, Rng
@@ -193,6 +194,7 @@ class FromGymnasium:
 
     def _checked(self, action: Any) -> Any:
         space = self.env.action_space
+        assert not isinstance(space, Tree)  # of which `from_space` makes none
         wanted = (self.num_envs, *space.shape)
         if not isinstance(action, Tensor) or tuple(action.shape) != wanted:
             found = tuple(action.shape) if isinstance(action, Tensor) else type(action).__name__

@@ -251,7 +251,8 @@ def check_options(options: Any) -> None:
 def begun(worlds: Worlds, seed: int | None) -> tuple[WorldsState, Observed]:
     """First states and looks; without a seed, at the first call those of the worlds' own, then others each time."""
     again = None if seed is not None or worlds.run_state is None else worlds.run_state.clock + 1
-    return worlds.begin(again)
+    run_state, observed = worlds.begin(again)
+    return run_state, worlds.looked(observed)
 
 
 class _GymnasiumWorlds:
@@ -326,7 +327,7 @@ class _GymnasiumWorlds:
         if bool(again.any()):
             fresh, observed = worlds.begin(worlds.run_state.clock + 1)
             worlds.run_state = _merged(again, fresh, worlds.run_state)
-            now = chosen(again, observed, now)
+            now = chosen(again, worlds.looked(observed), now)
         self._next, self._over = now, self._over & ~mask
         return self._given(now.observation), self._more(now.action_mask)
 

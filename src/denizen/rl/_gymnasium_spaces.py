@@ -10,7 +10,8 @@ from torch import Tensor
 
 from denizen import _tree
 from denizen.errors import InputError
-from denizen.model import Box, Discrete, MultiBinary, MultiDiscrete, Space
+from denizen.model import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
+from denizen.model._space_trees import Leaf, mapped
 
 ROUNDING = 1e-6  # of what other libraries scale in float32
 
@@ -40,6 +41,10 @@ def to_space(space: Space) -> Any:
         return spaces.MultiDiscrete(list(space.nvec))
     if isinstance(space, MultiBinary):
         return spaces.MultiBinary(space.n)
+    if isinstance(space, Dict):
+        return spaces.Dict([(name, to_space(part)) for name, part in space.items()])
+    if isinstance(space, Tuple):
+        return spaces.Tuple([to_space(part) for part in space.spaces])
     if space.dtype == torch.bool:
         return spaces.MultiBinary(space.shape)
     dtype = array(torch.zeros((), dtype=space.dtype)).dtype
@@ -105,6 +110,8 @@ def tensors_of(space: Space, values: Any) -> Any:
 
     Other libraries scale actions to the bounds of a space, which by rounding may end a little beyond them.
     """
+    if isinstance(space, Dict | Tuple):
+        return mapped(space, lambda part, leaf: tensors_of(leaf, part), values)
     given = torch.as_tensor(values)
     if not isinstance(space, Box) or not given.is_floating_point():
         return given
@@ -117,7 +124,7 @@ def to_dtype(values: Any, space: Space) -> Any:
     return np.array(values, dtype=array(torch.zeros((), dtype=space.dtype)).dtype)
 
 
-def check_inside(action: Tensor, space: Space, theirs: Any) -> Any:
+def check_inside(action: Tensor, space: Leaf, theirs: Any) -> Any:
     """Actions `[environments, …]` on the host as Gymnasium takes them.
 
     Raises:

@@ -7,8 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from denizen import _tree
 from denizen.errors import InputError, nearest, need
 from denizen.model import Box, Env, Observed
+from denizen.model import _space_trees as trees
 from denizen.model._env import can_draw, picture
 from denizen.rl._gymnasium_spaces import array, to_space
 from denizen.rl._worlds import Worlds
@@ -99,6 +101,7 @@ class _PettingZooWorld:
             worlds.seeded(seed)
         again = None if seed is not None or worlds.run_state is None else worlds.run_state.clock + 1
         worlds.run_state, observed = worlds.begin(again)
+        observed = worlds.looked(observed)
         self.agents = self._inside(observed)
         return self._observed(observed, self.agents), self._infos(observed, self.agents)
 
@@ -129,18 +132,31 @@ class _PettingZooWorld:
         looks, infos = self._observed(step.observed, acted), self._infos(step.observed, acted)
         return looks, rewards, dead, dict.fromkeys(acted, cut), infos
 
-    def _action(self, actions: dict[str, Any]) -> Tensor:
+    def _action(self, actions: dict[str, Any]) -> Any:
         space = self.worlds.env.action_space
-        for name, action in actions.items():
-            if np.shape(action) != space.shape:
-                raise InputError(f"step: the action of {name!r} has shape {np.shape(action)}, expected {space.shape}")
-        nothing = torch.zeros(space.shape, dtype=space.dtype)  # who does not act does nothing wrong
-        idle = array(space.nearest(nothing))
-        given = np.stack([np.asarray(actions.get(name, idle)) for name in self.possible_agents])
-        if not isinstance(space, Box) and given.dtype == np.bool_:
-            given = given.astype(np.int64)
-        batch = torch.as_tensor(given)[None]
-        return batch[:, 0] if self._alone else batch
+        nothing = trees.idle(space, (), torch.device("cpu"))  # who does not act does nothing wrong
+        each = [self._parts(name, actions.get(name, nothing)) for name in self.possible_agents]
+        columns = []
+        for (_, leaf), parts in zip(trees.leaves(space), zip(*each, strict=True), strict=True):
+            given = np.stack([np.asarray(part) for part in parts])
+            if not isinstance(leaf, Box) and given.dtype == np.bool_:
+                given = given.astype(np.int64)
+            batch = torch.as_tensor(given)[None]
+            columns.append(batch[:, 0] if self._alone else batch)
+        return trees.built(space, columns)
+
+    def _parts(self, name: str, action: Any) -> list[Any]:
+        """What an agent's action has at each leaf; raises `InputError` where it is built otherwise."""
+        space = self.worlds.env.action_space
+        try:
+            parts = trees.values(space, action)
+        except InputError as error:
+            raise InputError(f"step: the action of {name!r} {error}") from error
+        for part, (path, leaf) in zip(parts, trees.leaves(space), strict=True):
+            if np.shape(part) != leaf.shape:
+                found = f"shape {np.shape(part)}{trees.at(path)}"
+                raise InputError(f"step: the action of {name!r} has {found}, expected {leaf.shape}")
+        return parts
 
     def _inside(self, observed: Observed) -> list[str]:
         if observed.acting is None:
@@ -151,8 +167,9 @@ class _PettingZooWorld:
         return array(part if self._alone else part[0])
 
     def _observed(self, observed: Observed, names: list[str]) -> dict[str, Any]:
-        rows = self._rows(observed.observation)
-        return {name: rows[self.possible_agents.index(name)] for name in names}
+        rows = {name: self.possible_agents.index(name) for name in names}
+        space, seen = self.worlds.env.observation_space, _tree.map_tensors(self._rows, observed.observation)
+        return {name: trees.mapped(space, lambda part, _, row=row: part[row], seen) for name, row in rows.items()}
 
     def _infos(self, observed: Observed, names: list[str]) -> dict[str, Any]:
         if observed.action_mask is None:

@@ -103,7 +103,6 @@ class Policy(nn.Module):
     memory_size: int = 0
     draws: int = 1
     normaliser: Normaliser | None  # of inputs
-    body: nn.Module | None = None
 
     def __init__(self, env: Env) -> None:
         """Args:
@@ -144,7 +143,8 @@ class Policy(nn.Module):
             given = trees.network_inputs(self._sees, observation)
         else:
             given = self.env.network_input(self.looked(observation))
-        return given if isinstance(given, Tensor) or not isinstance(self.body, Tower) else side_by_side(given)
+        apart = isinstance(given, Tensor) or not isinstance(self._modules.get("body"), Tower)
+        return given if apart else side_by_side(given)
 
     def looked(self, observation: Tensor) -> Any:
         """Stored observations as the environment gave them, of which trees are stored as rows of bytes."""
@@ -395,7 +395,7 @@ class ActorCritic(Policy):
 
     def _at_once(self, observation: Tensor, heads: list[nn.Linear], given: Tensor | None = None) -> Tensor | None:
         """What the heads of actor and critic give, side by side, as one operation; None where it does not fit."""
-        found = None if torch.is_autocast_enabled(observation.device.type) else self.towers(heads)
+        found = None if torch.is_autocast_enabled(self.actor.weight.device.type) else self.towers(heads)
         if found is None:
             return None
         given = self._seen(observation) if given is None else self.normalised(given)

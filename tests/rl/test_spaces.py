@@ -1,0 +1,326 @@
+"""Spaces of several parts: a world that shows a picture, a choice and a one-sided number, and takes three actions."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import denizen as dz
+from denizen import _tree
+from denizen.errors import InputError, ModelError
+from denizen.model import _space_trees as trees
+from denizen.rl import Dict, Discrete, MultiDiscrete, Tuple
+
+QUIET = {"device": "cpu", "progress": False, "compile": False}
+BOX = dz.rl.Box([-1.0], [2.0], (1,))
+ACTS = Tuple((Discrete(3, start=3), Dict({"two": MultiDiscrete((2, 3)), "far": BOX})))
+SEES = Dict(
+    {
+        "picture": dz.rl.Box(0, 1, (1, 4, 4), torch.uint8),
+        "digit": Discrete(3, start=1),
+        "more": Tuple((dz.rl.Box(0.0, math.inf, (1,)), dz.rl.Box(0, 1, (3,), torch.bool))),
+    }
+)
+
+
+class Shown(dz.State):
+    digit: torch.Tensor = dz.count()
+    corner: torch.Tensor = dz.count()
+    size: torch.Tensor = dz.real()
+
+
+class Desk(dz.Env):
+    """Pays for each of four answers: the digit, the corner that is lit, whether the number is large, and its half."""
+
+    time_limit = 2
+    action_space = ACTS
+    observation_space = SEES
+
+    def init(self, rng):
+        start = rng.on("start", 1)
+        digit, corner = start.integers("digit", 0, 3)[0], start.integers("corner", 0, 3)[0]
+        return Shown(digit=digit, corner=corner, size=start.uniform("size", 0, 2)[0])
+
+    def step(self, now, action, rng):
+        start = rng.on("start", 1)
+        return now.replace(digit=start.integers("digit", 0, 3)[0], corner=(now.corner + 1) % 3)
+
+    def observe(self, now):
+        lit = torch.arange(16).view(1, 4, 4) == 3 * now.corner * now.corner  # of three corners
+        flags = torch.arange(3) == now.digit
+        return {"more": (now.size[None], flags), "picture": lit, "digit": now.digit + 1}
+
+    def action_mask(self, now):
+        two = torch.cat([torch.ones(2), (torch.arange(3) != (now.corner + 1) % 3).to(torch.float32)])
+        return torch.cat([torch.ones(3), two]) > 0
+
+    def reward(self, before, action, now):
+        word, rest = action
+        right = (word == 3 + before.digit).to(torch.float32) + (rest["two"][1] == before.corner)
+        right = right + (rest["two"][0] == (before.size > 1).to(torch.int64))
+        return right - (rest["far"][0] - 0.5 * before.size).square()
+
+    def terminated(self, now):
+        return now.time.step > 9
+
+
+BEST = 6.0
+
+
+def bits(policy):
+    return torch.cat([value.flatten().double() for value in policy.state_dict().values()])
+
+
+def test_rows_of_bytes_hold_every_value():
+    generator = torch.Generator().manual_seed(0)
+    for space in (ACTS, SEES, Dict({"half": dz.rl.Box(-9, 9, (3,), torch.bfloat16), "one": dz.rl.MultiBinary(9)})):
+        value = trees.drawn(space, (5, 2), 3.0, generator)
+        stored = trees.packed(space, value)
+        assert stored.shape == (5, 2, *space.shape)
+        assert space.shape[0] % 8 == 0
+        found = trees.values(space, trees.unpacked(space, stored))
+        assert all(
+            torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(found, trees.values(space, value), strict=True)
+        )
+        assert torch.equal(trees.packed(space, trees.unpacked(space, stored[1:])), stored[1:])
+
+
+def test_worlds_give_and_take_trees():
+    worlds = dz.rl.Worlds(Desk(), 4, device="cpu")
+    look = worlds.reset().observation
+    assert list(look) == ["picture", "digit", "more"]
+    assert look["picture"].shape == (4, 1, 4, 4)
+    assert look["picture"].dtype == torch.uint8
+    assert look["more"][1].dtype == torch.bool
+    digit, corner = look["digit"], look["picture"].flatten(1).argmax(1)
+    two = torch.stack([(look["more"][0][:, 0] > 1).long(), (corner > 0).long() + (corner > 3)], 1)
+    action = (2 + digit, {"two": two, "far": 0.5 * look["more"][0]})
+    step = worlds.step(action)
+    worlds.check()
+    torch.testing.assert_close(step.reward, torch.full((4,), 3.0))
+    assert step.final.observation["digit"].shape == (4,)
+    lone = dz.rl.Worlds(Desk(), 1, worlds=[2], device="cpu")
+    alone = lone.reset().observation
+    assert all(torch.equal(a[2:3], b) for a, b in zip(trees.values(SEES, look), trees.values(SEES, alone), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("action", "told"),
+    [
+        (torch.zeros(2), r"action is a Tensor, expected a tuple of 2"),
+        ((torch.tensor([3, 3]),), "action is a tuple of 1, expected a tuple of 2"),
+        (
+            (torch.tensor([3, 3]), {"two": 1}),
+            r"action is a dict with the keys 'two' at \[1\], expected a dict with .*'far'",
+        ),
+        ((torch.tensor([3, 3]), {"two": torch.zeros(2, 2), "far": torch.zeros(2, 1)}), r"\[1\]\['two'\] has dtype"),
+        (
+            (torch.tensor([3, 3]), {"two": torch.zeros(2).long(), "far": torch.zeros(2, 1)}),
+            r"action\[1\]\['two'\] is \(2,\)",
+        ),
+    ],
+)
+def test_actions_that_are_built_otherwise_are_told(action, told):
+    worlds = dz.rl.Worlds(Desk(), 2, device="cpu")
+    worlds.reset()
+    with pytest.raises(InputError, match=told):
+        worlds.step(action)
+
+
+def test_checks_on_the_device_name_the_leaf():
+    worlds = dz.rl.Worlds(Desk(), 2, device="cpu")
+    worlds.reset()
+    two, far = torch.zeros(2, 2, dtype=torch.int64), torch.tensor([[0.0], [7.0]])
+    worlds.step((torch.tensor([3, 3]), {"two": two, "far": far}))
+    with pytest.raises(ModelError, match=r"outside the action space at \[1\]\['far'\], in world 1 at step 0"):
+        worlds.check()
+
+    class Wrong(Desk):
+        def observe(self, now):
+            return {**super().observe(now), "digit": now.digit + 2 * now.time.step}
+
+    class Endless(Desk):
+        def observe(self, now):
+            return {**super().observe(now), "more": (now.size[None] / (1 - now.time.step), torch.ones(3) > 0)}
+
+    for env, told in ((Wrong(), r"outside its space at \['digit'\]"), (Endless(), r"not finite at \['more'\]\[0\]")):
+        worlds = dz.rl.Worlds(env, 8, device="cpu", max_resets=0)
+        worlds.reset()
+        worlds.step((torch.full((8,), 3), {"two": torch.zeros(8, 2).long(), "far": torch.zeros(8, 1)}))
+        with pytest.raises(ModelError, match=told):
+            worlds.check()
+
+
+def test_check_names_leaf_step_and_value():
+    assert dz.check(Desk()).ok
+
+    class Wrong(Desk):
+        def observe(self, now):
+            return {**super().observe(now), "more": (now.size[None] - 5 * now.time.step, torch.ones(3) > 0)}
+
+    report = str(dz.check(Wrong()))
+    assert "an observation outside its space at ['more'][0]: -" in report
+    assert "after 1 steps" in report
+
+    class Missing(Desk):
+        def observe(self, now):
+            return {"digit": now.digit + 1}
+
+    assert "observe gave what is a dict with the keys 'digit', expected a dict with the keys" in str(
+        dz.check(Missing())
+    )
+
+
+ALGORITHM = dz.PPO(num_envs=32, num_steps=8, learning_rate=dz.rl.Linear(1e-2, 0), ent_coef=0.0, gamma=0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("distribution", [dz.rl.Gaussian, dz.rl.SquashedGaussian, dz.rl.Beta])
+def test_the_desk_is_learned(distribution):
+    policy = dz.rl.mlp(Desk(), (32,), distribution=distribution)
+    result = dz.train(Desk(), policy, ALGORITHM, ALGORITHM.samples * 40, **QUIET)
+    assert all(row["faulty"] == 0 for row in result.metrics)
+    assert dz.rl.evaluate(Desk(), policy, greedy=True, num_envs=32).mean > 0.8 * BEST
+
+
+@pytest.mark.slow
+def test_grpo_learns_the_desk():
+    algorithm = dz.GRPO(groups=8, group_size=16, max_steps=2, learning_rate=1e-2, gamma=0.5)
+    policy = dz.rl.mlp(Desk(), (32,))
+    dz.train(Desk(), policy, algorithm, algorithm.samples * 100, **QUIET)
+    assert dz.rl.evaluate(Desk(), policy, greedy=True, num_envs=32).mean > 0.8 * BEST
+
+
+def test_the_desk_goes_on_bit_for_bit(tmp_path):
+    algorithm = dataclasses.replace(ALGORITHM, learning_rate=1e-2)
+    first, whole, resumed = (dz.rl.mlp(Desk(), (8,), distribution=dz.rl.Beta) for _ in range(3))
+    dz.train(Desk(), first, algorithm, algorithm.samples, folder=tmp_path / "run", **QUIET)
+    dz.train(Desk(), whole, algorithm, algorithm.samples * 2, **QUIET)
+    dz.rl.resume(tmp_path / "run", Desk(), resumed, algorithm, steps=1, progress=False)
+    assert torch.equal(bits(resumed), bits(whole))
+    assert not torch.equal(bits(resumed), bits(first))
+
+
+@pytest.mark.parametrize("distribution", [dz.rl.Gaussian, dz.rl.SquashedGaussian, dz.rl.Beta])
+def test_ratios_begin_at_1_and_closed_choices_are_never_drawn(distribution):
+    policy = dz.rl.conv(Desk(), (4,), 8, critic_hidden=(8,), distribution=distribution)
+    algorithm = dz.GRPO(groups=4, group_size=8, max_steps=2, update_epochs=1, learning_rate=1e-2)
+    training = algorithm.init(Desk(), policy, total_steps=algorithm.samples, device="cpu")
+    metrics = algorithm.update(training)
+    assert metrics["ratio_min"] == metrics["ratio_max"] == 1
+    fields = training.rollout.fields
+    word, rest = trees.unpacked(ACTS, fields["action"])
+    drawn = [word, *rest["two"].unbind(-1)]
+    masks = fields["action_mask"].split((3, 2, 3), -1)
+    assert all(mask.gather(-1, choice[..., None]).all() for choice, mask in zip(drawn, masks, strict=True))
+    assert not fields["action_mask"].all()
+
+
+def test_actors_that_are_out_change_nothing():
+    class Pair(Desk):
+        junk: int = 0
+        num_actors = 2
+
+        def observe(self, now):
+            return _tree.map_tensors(lambda part: torch.stack([part, part * 0 + self.junk]), super().observe(now))
+
+        def step(self, now, action, rng):
+            word, rest = action
+            return super().step(now, (word[0], {name: part[0] for name, part in rest.items()}), rng)
+
+        def action_mask(self, now):
+            return super().action_mask(now).expand(2, 8)
+
+        def reward(self, before, action, now):
+            word, rest = action
+            return super().reward(before, (word[0], {name: part[0] for name, part in rest.items()}), now).expand(2)
+
+        def acting(self, now):
+            return torch.arange(2) < 1
+
+    policies = []
+    for junk in (1, 2):
+        env = Pair(junk=junk)
+        policy = dz.rl.mlp(env, (8,))
+        algorithm = dz.PPO(num_envs=4, num_steps=4, num_minibatches=1, update_epochs=2)
+        dz.train(env, policy, algorithm, 16 * 2, **QUIET)
+        policies.append(policy)
+    torch.testing.assert_close(bits(policies[0]), bits(policies[1]), rtol=0, atol=1e-7)
+
+
+def test_bodies_of_ones_own_get_the_tree():
+    seen = {}
+
+    class Body(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 4)
+
+        def forward(self, given):
+            seen.update({"kinds": (given["digit"].shape, given["picture"].dtype, given["more"][1].dtype)})
+            return self.layer(given["digit"])
+
+    policy = dz.rl.ActorCritic(Desk(), Body())
+    assert seen["kinds"] == ((1, 3), torch.float32, torch.float32)
+    evaluation = dz.rl.evaluate(Desk(), policy, num_envs=2, device="cpu")
+    assert evaluation.finished.all()
+    with pytest.raises(InputError, match=r"body does not take inputs of shape \{'picture': "):
+        dz.rl.ActorCritic(Desk(), nn.Linear(3, 4))
+    look = dz.rl.Worlds(Desk(), 2, device="cpu").reset()
+    inputs, moved = dz.rl.saliency(policy, look, policy.first_memory(2, torch.device("cpu")))
+    assert inputs["digit"].shape == moved["digit"].shape == (2, 3)
+    assert (moved["digit"] > 0).any()
+    assert (moved["picture"] == 0).all()
+
+
+def test_a_tree_of_inputs_may_be_an_environments_own():
+    class Half(Desk):
+        def network_input(self, observation):
+            return {"half": observation["more"][0] / 2, "picture": observation["picture"].float()}
+
+    policy = dz.rl.mlp(Half(), (8,))
+    assert policy.body[1].in_features == 17
+    dz.train(Half(), policy, dz.PPO(num_envs=4, num_steps=4, num_minibatches=2), 16, **QUIET)
+
+
+def test_imitation_takes_trees():
+    def teacher(observed, uniform):
+        look = observed.observation
+        corner = (look["picture"].flatten(1) * torch.arange(16)).sum(1)
+        two = torch.stack([(look["more"][0][:, 0] > 1).long(), (corner > 0).long() + (corner > 3)], 1)
+        return 2 + look["digit"], {"two": two, "far": 0.5 * look["more"][0]}
+
+    policy = dz.rl.mlp(Desk(), (32,))
+    options = {"updates": 15, "num_envs": 16, "learning_rate": 2e-2, "device": "cpu", "progress": False}
+    taught = dz.rl.imitate(Desk(), policy, teacher, **options)
+    assert taught.loss[-1] < taught.loss[0] - 1
+    with pytest.raises(InputError, match="what teacher gave is a Tensor, expected a tuple of 2"):
+        dz.rl.imitate(Desk(), policy, lambda observed, uniform: uniform, updates=1, device="cpu", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: Dict({}), "Dict.*expected spaces by name"),
+        (lambda: Dict({3: Discrete(2)}), "the name 3 is int, expected a string"),
+        (lambda: Dict({"a": 3}), r"Dict\['a'\] is 3, expected a space"),
+        (lambda: Tuple(()), "Tuple.*expected spaces"),
+        (lambda: Tuple((Discrete(2), int)), r"Tuple\[1\] is <class 'int'>, expected a space"),
+        (lambda: dz.rl.Box([0.0, 2.0], [1.0, 1.0], (2,)), "expected low nowhere above high"),
+        (lambda: dz.rl.Box(0, 1, (2,), "float32"), "dtype='float32'"),
+    ],
+)
+def test_spaces_that_are_none_are_told(make, told):
+    with pytest.raises(InputError, match=told):
+        make()
+
+
+def test_policies_fit_worlds_of_the_same_leaves():
+    other = Dict({**SEES.spaces, "digit": Discrete(4)})
+    env = type("Other", (Desk,), {"observation_space": other})()
+    with pytest.raises(InputError, match="make one for this environment"):
+        dz.rl.evaluate(env, dz.rl.mlp(Desk(), (4,)))
+    assert dataclasses.replace(SEES) == SEES
+    assert len({SEES, dataclasses.replace(SEES)}) == 1
