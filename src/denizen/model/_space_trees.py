@@ -228,7 +228,7 @@ def network_inputs(space: Space, value: Any) -> Any:
 def idle(space: Space, lead: tuple[int, ...], device: torch.device) -> Any:
     """A value of a space, `[*lead, …]`: the one nearest to 0."""
     zero = torch.zeros((), device=device)
-    return built(space, [leaf.nearest(zero.to(leaf.dtype).expand(*lead, *leaf.shape)) for _, leaf in leaves(space)])
+    return built(space, [leaf.nearest(zero.to(leaf.dtype).expand((*lead, *leaf.shape))) for _, leaf in leaves(space)])
 
 
 def drawn(space: Space, lead: tuple[int, ...], reach: float, generator: torch.Generator) -> Any:
