@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import denizen as dz
+from denizen.run._engine import one_graph, own_code
 from denizen.zoo.sir import sir
 
 
@@ -19,3 +20,16 @@ def test_more_models_compile_than_torch_compiles_variants_of_a_function(eager_ba
             run = dz.simulate(sir(graph), 4, replicates=1 + agents % 2, compile=True)
         assert run.stats()["path"] == "compiled"
         assert torch.equal(run["cases"], dz.simulate(sir(graph), 4, replicates=1 + agents % 2)["cases"])
+
+
+@torch.no_grad()
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@pytest.mark.compile
+@torch._dynamo.config.patch(recompile_limit=3)
+def test_a_decorated_function_compiles_for_as_many_models():
+    for size in range(1, 6):
+        compiled = one_graph(own_code(doubled), "eager")
+        assert torch.equal(compiled(torch.ones(size)), torch.full((size,), 2.0))

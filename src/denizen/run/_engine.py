@@ -252,6 +252,8 @@ def own_code(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     if isinstance(function, MethodType):
         return MethodType(own_code(function.__func__), function.__self__)
+    if hasattr(function, "__wrapped__"):  # what torch's decorators make dynamo reads through code that all of it share
+        return own_code(lambda *args, **kwargs: function(*args, **kwargs))
     assert isinstance(function, FunctionType)
     code = function.__code__.replace()
     copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
