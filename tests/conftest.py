@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is first imported
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("DENIZEN_DEVICE", "cpu")  # also where there is a GPU: tests of it say device="cuda"
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # images set it: a hundred processes would compile the same files anew
 
 import random
 from pathlib import Path
@@ -41,6 +42,11 @@ sys.path.insert(0, str(REPOSITORY / "tests"))  # for what several folders share,
 
 from browser import chromium as chromium  # noqa: E402
 from browser import page as page  # noqa: E402
+
+if os.environ.get("TRITON_INTERPRET") == "1":
+    from quick_interpreter import hasten
+
+    hasten()
 
 DATA_VARIABLE = "DENIZEN_DATA_ROOT"
 # What the extras of pyproject.toml bring, `dev` among them; the core without the command line needs none of it.

@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import pkgutil
+from pathlib import Path
 
 import pytest
 
@@ -16,4 +17,6 @@ MODULES = [m.name for m in pkgutil.walk_packages(denizen.__path__, "denizen.") i
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_run(name):
     module = importlib.import_module(name)
+    if ">>>" not in Path(module.__file__).read_text(encoding="utf-8"):
+        return  # to look for examples takes longer than most of them
     assert doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE).failed == 0

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from denizen.perf._doctor.flow import BY_TORCH, WHOLE, Flow, memory, owner
 from denizen.perf._doctor.source import loops_around
+from denizen.perf.watch._calls import unheard
 from denizen.perf.watch._counting import distinct_bytes
 from denizen.perf.watch._event_log import unlogged
 from denizen.perf.watch._faults import METHODS
@@ -260,6 +261,7 @@ class Operations(TorchDispatchMode):
                 self._cloned(args[0], out, version)
         return out
 
+    @unheard
     def _record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         seen = traits(func)
         given, results = list(tensors_in((args, kwargs))), list(tensors_in(out))
