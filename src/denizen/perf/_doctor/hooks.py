@@ -35,7 +35,11 @@ Begun = Callable[[Any, Any], object]  # what hears of a pass that begins: (pass,
 
 def living(*kinds: type) -> list[Any]:
     """Objects of some classes in this process."""
-    return [thing for thing in gc.get_objects() if issubclass(type(thing), kinds)]
+    wanted = set(kinds)
+    for kind in (rest := list(kinds)):  # grows as it goes
+        wanted.update(fresh := set(type.__subclasses__(kind)) - wanted)
+        rest.extend(fresh)
+    return [thing for thing in gc.get_objects() if type(thing) in wanted]
 
 
 @contextlib.contextmanager

@@ -10,10 +10,14 @@ _CALLS = {"map", "filter", "reduce", "starmap", "accumulate", "tree_map"}
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.SetComp)
 
 
+_lines: dict[str, list[str]] = {}  # of files that were looked at, as they were then
+
+
 @functools.lru_cache(64)
 def _tree(file: str) -> ast.AST | None:
+    _lines[file] = linecache.getlines(file)
     try:
-        return ast.parse("".join(linecache.getlines(file)))
+        return ast.parse("".join(_lines[file]))
     except (SyntaxError, ValueError):
         return None
 
@@ -64,8 +68,11 @@ def clock_attributes(file: str, line: int) -> tuple[str, str]:
 
 
 def read_anew() -> None:
-    """Forget sources: a file may have been edited since the doctor last looked, as in a notebook."""
+    """Forget sources where a file was edited since the doctor last looked, as in a notebook."""
     linecache.checkcache()
+    if all(linecache.getlines(file) == lines for file, lines in _lines.items()):
+        return
+    _lines.clear()
     _tree.cache_clear()
     _functions.cache_clear()
     loops_around.cache_clear()

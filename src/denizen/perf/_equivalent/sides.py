@@ -330,7 +330,14 @@ def lead(a: Named, b: Named, rule: Rule) -> str:
 def _mark() -> str:
     """Of the state of all generators that belong to nobody."""
     parts = [torch.get_rng_state().numpy().tobytes(), repr(random.getstate()).encode()]
-    parts.append(repr(np.random.get_state(legacy=False)).encode())  # noqa: NPY002
+    parts += _bytes_of(np.random.get_state(legacy=False))  # noqa: NPY002
     if torch.cuda.is_initialized():
         parts += [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()]
     return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def _bytes_of(state: Any) -> list[bytes]:
+    """What a generator's state holds; NumPy takes milliseconds to print an array."""
+    if isinstance(state, Mapping):
+        return [part for name, value in state.items() for part in (name.encode(), *_bytes_of(value))]
+    return [state.tobytes() if isinstance(state, np.ndarray) else repr(state).encode()]
