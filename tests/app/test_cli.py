@@ -291,7 +291,7 @@ def test_interrupted_runs_are_saved(tmp_path, number):
     words = [
         sys.executable,
         "-c",
-        "from denizen.app import main; main()",
+        "from denizen.run._folder import RunFolder as F; F.every = 0.3; from denizen.app import main; main()",
         "run",
         "sir",
         "--agents",

@@ -164,7 +164,7 @@ def test_services_get_the_rest_after_a_resume(denizen, tmp_path, monkeypatch):
 
 
 def test_a_parameter_of_the_world_follows_a_schedule_also_after_a_resume(denizen, tmp_path):
-    words = ["train", "fruits", "--steps", "1600", "--set", "num_envs=4", "num_steps=100", "--policy", "hidden=8"]
+    words = ["train", "fruits", "--steps", "400", "--set", "num_envs=4", "num_steps=25", "--policy", "hidden=8"]
     words.append("--quiet")
     assert denizen(*words, "--world", "spawn_prob=0.2:0.8", "--out", "one")[0] == 0
     assert [round(row["param_spawn_prob"], 5) for row in read_metrics(tmp_path / "one")] == [0.2, 0.35, 0.5, 0.65]
@@ -179,7 +179,7 @@ def test_a_parameter_of_the_world_follows_a_schedule_also_after_a_resume(denizen
 
 
 def test_validation_has_lives_and_a_world_of_its_own(denizen, tmp_path, monkeypatch):
-    words = ["train", "fruits", "--steps", "1600", "--set", "num_envs=4", "num_steps=100", "--policy", "hidden=8"]
+    words = ["train", "fruits", "--steps", "400", "--set", "num_envs=4", "num_steps=25", "--policy", "hidden=8"]
     words.append("--quiet")
     how = ["--validate-every", "2", "--validation", "num_envs=4", "greedy=true"]
     assert denizen(*words, *how, "win_score=1", "fail_score=-1", "stop_at_thresholds=true", "--out", "one")[0] == 0

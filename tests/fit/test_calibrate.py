@@ -35,18 +35,23 @@ def fitted(values: Any, priors: Any, **options: Any) -> dz.fit.Fit:
     return dz.calibrate(line, targets, priors=priors, progress=False, **options)
 
 
-def test_intervals_cover_as_they_say() -> None:
-    """A linear model with correlated noise; 150 observations: 90 % intervals cover 0.90 ± 3 standard errors."""
+@pytest.mark.parametrize("count", [40, pytest.param(150, marks=pytest.mark.slow)])
+def test_intervals_cover_as_they_say(count: int) -> None:
+    """A linear model with correlated noise: 90 % intervals cover 0.90 ± 3 standard errors.
+
+    Of intervals that are half as wide (59 % cover) 40 observations tell in 99 of 100 cases, 150 in all; of such as
+    are a fifth too narrow (81 %) 40 in one of five, 150 in two of three. Right ones are refused in 5 and 2 of 1,000.
+    """
     wide = {"level": Normal(0.0, 1e3), "slope": Normal(0.0, 1e3)}
     covered, z = np.zeros(2), []
-    for number in range(150):
+    for number in range(count):
         truth = np.random.default_rng([8, number]).normal(size=2)
         fit = fitted(observed(*truth, number), wide, seed=number)
         for k, (value, (low, high)) in enumerate(zip(truth, fit.interval().values(), strict=True)):
             covered[k] += low <= value <= high
         z.append((np.array(list(fit.params.values())) - truth) / fit._sd())
-    assert (abs(covered / 150 - 0.9) < 0.075).all(), covered
-    assert (abs(np.mean(z, axis=0)) < 3.5 / np.sqrt(150)).all(), np.mean(z, axis=0)
+    assert (abs(covered / count - 0.9) < 0.92 / np.sqrt(count)).all(), covered
+    assert (abs(np.mean(z, axis=0)) < 3.5 / np.sqrt(count)).all(), np.mean(z, axis=0)
 
 
 def outbreak(theta: Tensor, worlds: Sequence[int]) -> Tensor:

@@ -170,7 +170,8 @@ def test_weights_that_are_made_of_others_stay_as_they_are(norm):
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch, as it compiles
 @pytest.mark.parametrize(
-    ("name", "backend"), [("breakout", None), ("breakout", "aot_eager"), ("foraging", "aot_eager")]
+    ("name", "backend"),
+    [("breakout", None), ("breakout", "aot_eager"), pytest.param("foraging", "aot_eager", marks=pytest.mark.slow)],
 )
 def test_ppo_learns_the_same_in_either_form(monkeypatch, name, backend):
     """Two updates; compiled, the rollout takes the prepared weights of each, not those of the first."""

@@ -68,8 +68,9 @@ def equal_policies(one, two):
             assert torch.allclose(one[name], two[name], atol=1e-6), name
 
 
-def test_two_processes_equal_one_and_only_the_first_writes(one, tmp_path):
-    done = call(tmp_path, *WORDS, "--out", "two", launch=TORCHRUN)
+@pytest.mark.parametrize("launch", [FORKED, pytest.param(TORCHRUN, marks=pytest.mark.slow)], ids=["forked", "torchrun"])
+def test_two_processes_equal_one_and_only_the_first_writes(one, tmp_path, launch):
+    done = call(tmp_path, *WORDS, "--out", "two", launch=launch)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "two\n"
     rows = [read_metrics(folder) for folder in (one, tmp_path / "two")]

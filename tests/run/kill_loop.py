@@ -1,7 +1,7 @@
 """Kill a run with SIGKILL at random moments, resume it, and kill it again, until it is done; then compare.
 
 A program of its own, so that every attempt is a fork of a process that has imported everything but started no thread.
-Usage: python kill_loop.py FOLDER HOW:SEED:KILLS …
+Usage: python kill_loop.py FOLDER STEPS HOW:SEED:KILLS …
 
 HOW is plain or captured: steps in chunks as on CUDA, graphs being plain calls, so that snapshots leave in groups.
 """
@@ -25,7 +25,7 @@ from denizen import ops
 from denizen.run import EventLog, Snapshots, _run, _zarr, load, resume
 from denizen.zoo.sir import SIR, infections
 
-STEPS, LONGEST = 400, 5
+STEPS, LONGEST = int(sys.argv[2]), 5
 LOG = EventLog({"caught": infections})
 save_always()  # save after every chunk, so that kills meet saves
 _run.CHUNK, _run.CAPTURED_CHUNK = 3, 17
@@ -135,7 +135,7 @@ def survive(folder: Path, captured: bool, seed: int, kills: int) -> int:
 
 
 def main() -> None:
-    for job in sys.argv[2:]:
+    for job in sys.argv[3:]:
         how, seed, kills = job.split(":")
         survived = survive(Path(sys.argv[1], job), how == "captured", int(seed), int(kills))
         print(f"{job}: {survived} kills survived")

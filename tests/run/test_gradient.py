@@ -332,7 +332,14 @@ def test_losses_of_further_series() -> None:
 # --- compiled ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "replicates", "block"), [("sir", 1, None), ("covid", 1, None), ("seir", 3, 4)])
+@pytest.mark.parametrize(
+    ("name", "replicates", "block"),
+    [
+        ("sir", 1, None),
+        ("seir", 3, 4),
+        pytest.param("covid", 1, None, marks=pytest.mark.slow),
+    ],
+)
 def test_pieces_are_compiled_into_at_most_two_graphs(
     name: str, replicates: int, block: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -475,7 +482,7 @@ def test_wrong_arguments(changes: dict[str, Any], message: str) -> None:
         Gradient(given.pop("model"), given.pop("loss"), given.pop("steps"), **given)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_parameters_that_cannot_matter_are_refused(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("denizen.run._compile.BACKEND", "aot_eager")
     gradient = Gradient(

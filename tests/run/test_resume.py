@@ -246,8 +246,8 @@ def test_a_state_that_cannot_be_is_refused(tmp_path):
 # --- kill -9 ----------------------------------------------------------------------------------------------------------
 
 
-def kill_loop(folder: Path, jobs: list[str]) -> None:
-    words = [sys.executable, "-W", "error", str(KILL_LOOP), str(folder), *jobs]
+def kill_loop(folder: Path, steps: int, jobs: list[str]) -> None:
+    words = [sys.executable, "-W", "error", str(KILL_LOOP), str(folder), str(steps), *jobs]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert re.findall(r"^(\S+): \d+ kills survived$", done.stdout, re.MULTILINE) == jobs
@@ -255,11 +255,11 @@ def kill_loop(folder: Path, jobs: list[str]) -> None:
 
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork on this system")
 def test_killed_at_random_moments(tmp_path):
-    kill_loop(tmp_path, ["plain:1:3", "captured:1:2"])
+    kill_loop(tmp_path, 150, ["plain:1:3", "captured:1:2"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [(2, 3), (4, 5)])
 @pytest.mark.parametrize("how", ["plain", "captured"])
 def test_killed_at_many_random_moments(tmp_path, how, seeds):
-    kill_loop(tmp_path, [f"{how}:{seed}:25" for seed in seeds])
+    kill_loop(tmp_path, 400, [f"{how}:{seed}:25" for seed in seeds])

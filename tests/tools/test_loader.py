@@ -275,9 +275,18 @@ def samplers(kind, dataset):
     return {"batch_size": 4, "shuffle": True}
 
 
-@pytest.mark.parametrize("kind", ["global", "generator", "batch_sampler", "replacement"])
-@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, False), (1, True)])
-@pytest.mark.parametrize("at", [0, 9])
+KINDS = ["global", "generator", "batch_sampler", "replacement"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "workers", "persistent", "at"),
+    [
+        *((kind, 0, False, at) for kind in KINDS for at in (0, 9)),
+        # Workers are processes: each kind of sampler, each kind of worker and each moment, in pairs.
+        *((kind, 1, number % 2 == 0, 9) for number, kind in enumerate(KINDS)),
+        *((kind, 1, number % 2 == 1, 0) for number, kind in enumerate(KINDS[:2])),
+    ],
+)
 def test_resumes_behind_the_last_batch_that_was_used(cuda, kind, workers, persistent, at):
     def fresh():
         dataset = Numbers()

@@ -63,7 +63,7 @@ def draws(env, seed, world, clock, phase):
 
 @pytest.mark.parametrize("options", VARIANTS)
 def test_the_game_equals_a_slow_reference_over_thousands_of_random_steps(options):
-    env, count, steps = Fruits(max_steps=None, **options), 20, 200
+    env, count, steps = Fruits(max_steps=None, **options), 10, 200
     worlds = dz.rl.Worlds(env, count, seed=3, device="cpu")
     observed = worlds.reset()
     slow = []
