@@ -148,8 +148,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="no CUDA device: torch.cuda.is_available() is False"))
 
 
-# What is frozen below does not count as old, so the collector looked through all that is young again and again: an eighth
-# of all time. A test that asks what is left behind collects by itself.
+# What is frozen below does not count as old, so the collector looked through all that is young again and again: that
+# took an eighth of all time. A test that asks what is left behind collects by itself.
 gc.set_threshold(20_000, 20, 20)
 
 
