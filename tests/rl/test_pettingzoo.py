@@ -7,7 +7,8 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from pettingzoo.test import parallel_api_test, parallel_seed_test
+from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
+from pettingzoo.utils import parallel_to_aec
 
 import denizen as dz
 from denizen.errors import InputError, MissingExtra, ModelError
@@ -20,6 +21,29 @@ from denizen.zoo.probes import Padded
 def test_pettingzoos_own_tests_pass(env, capsys):
     parallel_api_test(dz.rl.to_pettingzoo(env), num_cycles=60)
     parallel_seed_test(lambda: dz.rl.to_pettingzoo(env), num_cycles=20)
+
+
+@pytest.mark.filterwarnings("ignore:Observation is a single number")  # as Padded's are
+@pytest.mark.filterwarnings("ignore:Agent's m.*imum observation space value is")  # without bounds, as Padded's
+def test_pettingzoo_makes_agents_act_one_by_one(capsys):
+    api_test(parallel_to_aec(dz.rl.to_pettingzoo(Padded(actors=2), device="cpu")), num_cycles=20)
+    seed_test(lambda: parallel_to_aec(dz.rl.to_pettingzoo(Padded(actors=2), device="cpu")), num_cycles=10)
+    by_turns, together = parallel_to_aec(dz.rl.to_pettingzoo(Padded(actors=2))), dz.rl.to_pettingzoo(Padded(actors=2))
+    by_turns.reset(seed=3)
+    seen, _ = together.reset(seed=3)
+    while together.agents:
+        actions = {}
+        for agent in list(together.agents):
+            assert by_turns.agent_selection == agent
+            look, *_ = by_turns.last()
+            assert np.array_equal(look, seen[agent])
+            actions[agent] = int(look[0] > 0)
+            by_turns.step(actions[agent])
+        seen, rewards, dead, *_ = together.step(actions)
+        assert by_turns.rewards == rewards
+        assert by_turns.terminations == dead
+        while by_turns.agents and by_turns.terminations[by_turns.agent_selection]:
+            by_turns.step(None)
 
 
 def test_a_life_is_that_of_the_world():

@@ -275,8 +275,9 @@ class _GymnasiumWorlds:
         mode = draws(worlds)
         self.render_mode = mode
         modes = [mode] if mode else []
+        self.autoreset_mode = AutoresetMode[autoreset.upper()]  # as Gymnasium's own have it; TorchRL asks for it
         self.metadata = {
-            "autoreset_mode": AutoresetMode[autoreset.upper()],
+            "autoreset_mode": self.autoreset_mode,
             "render_modes": modes,
             "render_fps": FRAMES,
         }
