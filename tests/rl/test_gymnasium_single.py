@@ -206,3 +206,18 @@ def test_gymnasiums_own_vectors_are_made_of_single_worlds():
     alone = dz.rl.to_gymnasium(Catch(), device="cpu")
     assert np.array_equal(seen[1], alone.reset(seed=2)[0])
     assert made.step(np.array([0, 1]))[0].shape == (2, 10, 5)
+
+
+def test_the_zoo_is_made_by_name():
+    ids = dz.zoo.register_gymnasium()
+    assert dz.zoo.register_gymnasium() == ids  # a second time nothing is registered anew, nor warned of
+    assert "denizen/cartpole-v0" in ids
+    made = gymnasium.make("denizen/breakout-v0", sticky=0.1, device="cpu", render_mode="rgb_array")
+    assert made.unwrapped.worlds.env.sticky == pytest.approx(0.1)
+    assert made.spec.id == "denizen/breakout-v0"
+    made.reset(seed=0)
+    assert made.render().shape == (80, 80, 3)
+    many = gymnasium.make_vec("denizen/cartpole-v0", num_envs=3, device="cpu", seed=4, autoreset="next_step")
+    assert many.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    first = dz.rl.Worlds(CartPole(), 3, device="cpu", seed=4).reset().observation
+    assert np.array_equal(many.reset()[0], first)
