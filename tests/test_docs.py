@@ -4,7 +4,10 @@ A Python block runs with the names of the blocks above it on the same page. What
 `<!--- skip: next "reason" -->` above it, or another fence language (`text`, `pycon`).
 """
 
+import ast
 import contextlib
+import functools
+import importlib
 import re
 import shlex
 from itertools import takewhile
@@ -34,7 +37,28 @@ FOREIGN = {"cd", "cp", "git", "mkdir", "pip", "python", "python3", "export", "to
 PARSERS_OWN = {"--tyro-write-completion"}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=IDS)
+LONG = (
+    "docs/guides/calibrate.md",
+    "docs/guides/foraging.md",
+    "docs/guides/training-helpers.md",
+)  # some ten seconds each
+RUN = [pytest.param(page, marks=[pytest.mark.slow] * (name in LONG)) for page, name in zip(PAGES, IDS, strict=True)]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_snippets_of_long_pages_name_what_exists(name):
+    """What they import and take of `dz`, in the run that leaves the pages themselves out."""
+    for block in BLOCK.findall((ROOT / name).read_text(encoding="utf-8")):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom):
+                module = importlib.import_module(str(node.module))
+                assert all(hasattr(module, one.name) for one in node.names), ast.unparse(node)
+            elif isinstance(node, ast.Attribute) and re.fullmatch(r"dz\.[\w.]+", text := ast.unparse(node)):
+                functools.reduce(getattr, text.split(".")[1:], denizen)
+
+
+@pytest.mark.parametrize("page", RUN, ids=IDS)
 def test_python_snippets_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # run folders written by a snippet stay out of the repository
     monkeypatch.setattr("denizen.perf._bench.measure.ROUND", 1e-3)  # seconds; what a snippet measures is not compared

@@ -45,16 +45,10 @@ def judged(policy, observation):
 
 @pytest.mark.parametrize(
     "env",
-    [
-        Resets(),
-        Both(),
-        *[
-            pytest.param(env, marks=pytest.mark.slow)
-            for env in (Constant(), ObsValue(), Delayed(), Action(), Endless(), Mortal(), Continuous())
-        ],
-    ],
+    [Resets(), Both(), Constant(), ObsValue(), Delayed(), Action(), Endless(), Mortal(), Continuous()],
     ids=lambda env: type(env).__name__,
 )
+@pytest.mark.slow  # in the default run test_probes.py learns them, and judges less closely
 def test_values_become_those_of_the_probe(env):
     policy, seen = learned(env, 40), looks(env)
     actions, value = judged(policy, seen)

@@ -129,7 +129,7 @@ def test_resume_equals_the_uninterrupted_training(tmp_path, monkeypatch, memory)
     assert str(both[0]) == str(both[1])
 
 
-@pytest.mark.parametrize("memory", [0, 4])
+@pytest.mark.parametrize("memory", [0, pytest.param(4, marks=pytest.mark.slow)])  # resumed with a memory above
 def test_a_longer_training_equals_one_that_was_begun_that_long(tmp_path, memory):
     env, steady = CartPole(), dataclasses.replace(SETTINGS, learning_rate=1e-3)
     policies = [dz.rl.mlp(env, (8,), memory_size=memory, seed=seed) for seed in (0, 0, 9)]

@@ -49,9 +49,25 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize("least", [8, 10**9], ids=["rows", "whole"])
-@pytest.mark.parametrize("replicates", [1, 3])
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+ROWS, WHOLE = 8, 10**9
+
+
+@pytest.mark.parametrize(
+    ("model", "replicates", "least"),
+    [
+        pytest.param(
+            model,
+            replicates,
+            least,
+            id=f"{type(model).__name__}-{replicates}-{'rows' if least == ROWS else 'whole'}",
+            # In pairs in the default run: each model alone and in threes, in rows and whole.
+            marks=[pytest.mark.slow] * ((replicates == 1) == ((least == ROWS) == (number % 2 == 0))),
+        )
+        for number, model in enumerate(MODELS)
+        for replicates in (1, 3)
+        for least in (ROWS, WHOLE)
+    ],
+)
 def test_chunks_equal_steps(model: dz.Model, replicates: int, least: int) -> None:
     whole = dz.simulate(model, 42, replicates=replicates, seed=2)
     begun = dz.simulate(model, 3, replicates=replicates, seed=2)

@@ -211,9 +211,18 @@ def test_the_reference_ops(model: Any, replicates: int) -> None:
     assert_same(fast, slow)
 
 
-@pytest.mark.parametrize("replicates", [1, 3])
-def test_compiled(model: Any, replicates: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "replicates"),
+    [
+        *(("village", replicates) for replicates in (1, 3)),  # which has every kind of field and law
+        ("covid", 1),
+        ("sir", 3),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("covid", 3), ("sir", 1))),
+    ],
+)
+def test_compiled(name: str, replicates: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One graph without inductor: the same bits as eager, on any machine."""
+    model = MODELS[name]()
     eager = dz.simulate(model, STEPS, replicates=replicates, compile=False)
     monkeypatch.setattr("denizen.run._compile.BACKEND", "aot_eager")
     torch._dynamo.reset()
