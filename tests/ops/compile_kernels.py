@@ -30,6 +30,7 @@ from denizen.nn.kernels import (
     _cuda_message_steps,
     _mlp,
     _rows,
+    _sum_tree,
     _two_layers,
 )
 from denizen.ops import (
@@ -74,7 +75,7 @@ def pretend() -> None:
         return made
 
     JITFunction.run = compile_only
-    others = (_adam, _conv_encoder, _mlp, _rows, _two_layers)
+    others = (_adam, _conv_encoder, _mlp, _rows, _sum_tree, _two_layers)
     own = (_appending, _attribution, _codes, _couples, _draws, _forming, _moves, _neighbours, _pairs, _tables)
     for module in (*own, *others):
         module.variant = lambda device: "triton"
@@ -205,6 +206,9 @@ def rows() -> None:
         kernels.backward_sums(torch.rand(1, count), torch.rand(1, count))
         for dtype in (torch.float32, torch.float64):
             kernels.backward_sums(torch.rand(7, count, dtype=dtype), torch.rand(7, count, dtype=dtype))
+        tree, leaves = kernels.sum_tree(70 * count, torch.device("cpu")), torch.arange(count)
+        kernels.tree_set(tree, 70 * count, leaves, leaves)
+        kernels.tree_find(tree, 70 * count, leaves)
         flat = [torch.rand(count) for _ in range(4)]
         for bits in (1, 2, 4):
             packed = torch.empty(3, -(-count * bits // 8), dtype=torch.uint8)

@@ -96,7 +96,7 @@ def test_dqn_judges_the_best_choice_by_its_target_network(double):
     with torch.no_grad():
         target.flat.add_(torch.randn(target.flat.shape, generator=torch.Generator().manual_seed(4)))
     batch = rows(training)._replace(following_mask=torch.tensor([[True, True]] * 4 + [[False, True]]))
-    loss, _ = training.algorithm._loss(training, batch)
+    loss, *_ = training.algorithm._loss(training, batch)
     own, its = training.policy.values(batch.following), target.module.values(batch.following)
     best = (own if double else its).argmax(1)
     best[4] = 1  # the other one is closed
@@ -108,7 +108,7 @@ def test_dqn_judges_the_best_choice_by_its_target_network(double):
 def test_errors_count_by_their_size_beyond_the_huber_limit():
     training = begun("dqn", huber=0.5)
     batch = rows(training)
-    loss, _ = training.algorithm._loss(training, batch)
+    loss, *_ = training.algorithm._loss(training, batch)
     with torch.no_grad():
         its, own = training.followers["q"].module.values(batch.following), training.policy.values(batch.following)
         aim = batch.reward + batch.discount * its.gather(1, own.argmax(1)[:, None])[:, 0]

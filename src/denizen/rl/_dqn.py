@@ -1,6 +1,7 @@
 """DQN as a frozen object: values of choices, learnt from a replay by a target network."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,11 +14,12 @@ from denizen.rl._distributions import Greedy
 from denizen.rl._metrics import joined
 from denizen.rl._off_policies import QNetwork
 from denizen.rl._off_policy import Follower, OffPolicyTraining, check_settings, started
+from denizen.rl._priorities import Priorities
 from denizen.rl._replay import Batch
 from denizen.rl._settings import Linear, Schedule, by_name, numbers, value_at, wholes
 from denizen.rl._worlds import Worlds
 
-_FALLING = Linear(1.0, 0.05, 0.0, 0.25)
+_FALLING, _RISING = Linear(1.0, 0.05, 0.0, 0.25), Linear(0.4, 1.0)
 
 
 @by_name
@@ -42,6 +44,10 @@ class DQN:
         target_every: gradient steps after which the target network follows.
         tau: share of the way that it then goes; 1: it is copied.
         epsilon: probability of a choice by chance; a number or a `Linear` over the run.
+        priority: alpha: steps are drawn in proportion to (|error| + 1e-6) to this power (Schaul et al., 2016, take
+            0.6); 0: all alike.
+        importance: beta: errors count by (N P)^-beta, which makes up for that, over the largest of the minibatch; a
+            number or a `Linear` over the run.
         huber: errors beyond this count by their size in place of their square; None: all by their square.
         max_grad_norm: of the gradient; None: no clipping.
         adam_eps: of Adam.
@@ -62,6 +68,8 @@ class DQN:
     target_every: int = 250
     tau: float = 1.0
     epsilon: Schedule = _FALLING
+    priority: float = 0.0
+    importance: Schedule = _RISING
     huber: float | None = 1.0
     max_grad_norm: float | None = 10.0
     adam_eps: float = 1e-8
@@ -75,7 +83,8 @@ class DQN:
         check_settings(self)
         wholes(self, "target_every")
         numbers(self, "tau", low=0, high=1)
-        numbers(self, "epsilon", low=0, high=1, schedule=True)
+        numbers(self, "epsilon", "importance", low=0, high=1, schedule=True)
+        numbers(self, "priority", low=0)
         numbers(self, "huber", above=0, none=True)
 
     @property
@@ -120,13 +129,15 @@ class DQN:
         """Learn from the replay, with the rollout that the training holds."""
         ready = training.store()
         rate = value_at(self.learning_rate, training.progress)
-        loss_of = training.compiled(self._loss)
+        loss_of, priorities = training.compiled(self._loss), training.priorities
         seen = []
-        for batch in training.batches():
-            loss, value = loss_of(training, batch)
+        for batch, weight, leaf in self._batches(training):
+            loss, value, error = loss_of(training, batch, weight)
             training.optimizer.backward(loss)
             norm = training.optimizer.step(rate, ~ready)
             training.learnt.add_(ready)
+            if priorities is not None:
+                priorities.learn(leaf, error, ready)
             turn = ready & (training.learnt % self.target_every == 0)
             training.followers["q"].follow(self.tau * turn.to(torch.float32))
             seen += [loss.detach(), value, norm]
@@ -136,6 +147,17 @@ class DQN:
         clock = training.rollout.state.worlds.clock
         metrics.update(learning_rate=rate, epsilon=self._epsilon(training, clock))
         return joined(training.worlds.env, metrics, training.summary())
+
+    def _batches(self, training: "DQNTraining") -> Iterator[tuple[Batch, Tensor | None, Any]]:
+        """(minibatch, weights of its errors, leaves of its steps); by priority each is drawn when it is its turn."""
+        if training.priorities is None:
+            for batch in training.batches():
+                yield batch, None, None
+            return
+        importance = value_at(self.importance, training.progress)
+        by_priority = training.compiled(_by_priority)
+        for words in training.draws.words("replay", training.updates, self.gradient_steps).T.contiguous():
+            yield by_priority(training, words, importance)
 
     def _learnt(self, policy: QNetwork) -> list[list[nn.Parameter]]:
         return [[p for p in policy.parameters() if p.requires_grad]]
@@ -147,8 +169,10 @@ class DQN:
     def _explored(self, training: "DQNTraining", actions: Greedy, uniform: Tensor, clock: Tensor) -> Tensor:
         return actions.explored(self._epsilon(training, clock)).sample(uniform)
 
-    def _loss(self, training: "DQNTraining", batch: Batch) -> tuple[Tensor, Tensor]:
-        """(mean loss, mean value of the choices made)."""
+    def _loss(
+        self, training: "DQNTraining", batch: Batch, weight: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(mean loss, mean value of the choices made, errors)."""
         policy = training.policy
         with torch.no_grad():
             later = training.followers["q"].module.values(batch.following)
@@ -156,7 +180,10 @@ class DQN:
             best = Greedy.of(judge, batch.following_mask).mode()
             target = batch.reward + batch.discount * later.gather(1, best[:, None])[:, 0]
         value = policy.values(batch.observation).gather(1, batch.action[:, None])[:, 0]
-        return _errors(value - target, self.huber).mean(), value.detach().mean()
+        error = value - target
+        costs = _errors(error, self.huber)
+        costs = costs if weight is None else weight * costs
+        return costs.mean(), value.detach().mean(), error.detach()
 
 
 class DQNTraining(OffPolicyTraining):
@@ -168,6 +195,17 @@ class DQNTraining(OffPolicyTraining):
         """As `Training`."""
         super().__init__(algorithm, worlds, policy, num_updates, seed, curriculum)
         self.followers["q"] = Follower(policy)
+        if algorithm.priority:
+            self.priorities = Priorities(self.replay, algorithm.priority)
+
+
+@torch.no_grad()
+def _by_priority(training: DQNTraining, words: Tensor, importance: Tensor) -> tuple[Batch, Tensor, Tensor]:
+    """A minibatch by priority, weights of its errors, and the leaves of its steps."""
+    priorities = training.priorities
+    assert priorities is not None
+    leaf = priorities.draw(words)
+    return training.replay.batch(*priorities.steps(leaf)), priorities.corrections(leaf, importance), leaf
 
 
 def _errors(error: Tensor, huber: float | None) -> Tensor:

@@ -16,6 +16,7 @@ from denizen.rl._curriculum import Curriculum, first_values
 from denizen.rl._draws import Draws
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import Judged, Policy, check_fits, rows_of
+from denizen.rl._priorities import Priorities
 from denizen.rl._replay import Batch, Replay, most_cuts
 from denizen.rl._rollout import Rollout, can_cut
 from denizen.rl._settings import numbers, switches, wholes
@@ -114,6 +115,7 @@ class OffPolicyTraining(Training):
 
     Attributes:
         replay: what happened lately.
+        priorities: by which its steps are drawn; None: all alike.
         followers: target networks by name.
         optimizers: beside `optimizer`, by name.
         learnt: int64 `[]`: gradient steps done.
@@ -139,6 +141,7 @@ class OffPolicyTraining(Training):
             most_cuts=most_cuts(steps, env.time_limit, at_will) if can_cut(env) else 0,
             gaps=worlds.max_resets < worlds.num_envs or state.observed.acting is not None,
         )
+        self.priorities: Priorities | None = None
         self.learnt = torch.zeros((), dtype=torch.int64, device=worlds.device)
         self.draws = Draws(seed, torch.arange(algorithm.batch_size, device=worlds.device))
         self.followers: dict[str, Follower] = {}
@@ -174,7 +177,9 @@ class OffPolicyTraining(Training):
     def store(self) -> Tensor:
         """Put the last rollout into the replay; bool `[]`: whether there is enough to learn from."""
         observed, fields = self.rollout.state.observed, self.rollout.fields
-        self.replay.add(fields, observed.observation, observed.action_mask, self.rollout.finals)
+        slots = self.replay.add(fields, observed.observation, observed.action_mask, self.rollout.finals)
+        if self.priorities is not None:
+            self.priorities.store(slots, fields["valid"])
         algorithm, replay = self.algorithm, self.replay
         begun = replay.written * self.worlds.num_envs >= algorithm.learning_starts
         return begun & (replay.stored() >= algorithm.batch_size)
@@ -196,7 +201,8 @@ class OffPolicyTraining(Training):
 
     def replay_tensors(self) -> dict[str, Tensor]:
         """What the replay holds, by name."""
-        return {f"replay.{name}": tensor for name, tensor in self.replay.tensors().items()}
+        held = {} if self.priorities is None else self.priorities.tensors()
+        return {f"replay.{name}": tensor for name, tensor in {**self.replay.tensors(), **held}.items()}
 
     def own_tensors(self) -> dict[str, Tensor]:
         """As `Training`, with the replay where the algorithm saves it."""

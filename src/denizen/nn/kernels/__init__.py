@@ -21,5 +21,9 @@ from denizen.nn.kernels._mlp import precompile_mlp as precompile_mlp
 from denizen.nn.kernels._precompile import precompiling as precompiling
 from denizen.nn.kernels._rows import backward_sums as backward_sums
 from denizen.nn.kernels._rows import first_flagged as first_flagged
+from denizen.nn.kernels._sum_tree import sum_tree as sum_tree
+from denizen.nn.kernels._sum_tree import tree_find as tree_find
+from denizen.nn.kernels._sum_tree import tree_set as tree_set
+from denizen.nn.kernels._sum_tree import tree_total as tree_total
 from denizen.nn.kernels._two_layers import precompile_two_layers as precompile_two_layers
 from denizen.nn.kernels._two_layers import two_layers as two_layers
