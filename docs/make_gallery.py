@@ -43,6 +43,7 @@ MOMENTS = {
     "asterix": (6, 12, 18),
     "foraging": (0, 30, 60),
     "forest_fire": (1, 80, 300),
+    "lander": (0, 30, 55),
     "life": (5, 50, 300),
     "mountaincar": (0, 15, 30),
     "opinions": (1, 6, 60),

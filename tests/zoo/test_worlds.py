@@ -12,6 +12,7 @@ from denizen.zoo.catch import Catch
 from denizen.zoo.freeway import Freeway
 from denizen.zoo.fruits import Fruits
 from denizen.zoo.keydoor import keydoor
+from denizen.zoo.lander import Lander
 from denizen.zoo.mountaincar import MountainCar
 from denizen.zoo.pendulum import Pendulum
 from denizen.zoo.probes import (
@@ -44,6 +45,8 @@ GAMES = [
     Freeway(),
     Seaquest(),
     keydoor(levels=20),
+    Lander(),
+    Lander(continuous=True),
     Fruits(),
 ]
 PROBES = [
