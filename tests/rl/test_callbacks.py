@@ -1,18 +1,32 @@
-"""Functions that a training calls after saves and validations."""
+"""Functions that a training calls after saves and validations, and what goes on from the folder that is left."""
 
 import pytest
+import torch
 
 import denizen as dz
 from denizen.zoo.cartpole import CartPole
 from trainings import read_manifest, read_metrics
 
-PPO_ = dz.PPO(num_envs=4, num_steps=8, update_epochs=1, learning_rate=1e-3)
+PPO_ = dz.PPO(
+    num_envs=4,
+    num_steps=8,
+    segment_length=4,
+    update_epochs=1,
+    learning_rate=dz.rl.AdaptiveKL(),
+    normalise_rewards=True,
+)
+
+
+def made(seed=0):
+    """An environment and a policy with everything that a checkpoint has to hold."""
+    env = dz.rl.FrameStack(dz.rl.ActionRepeat(CartPole(), 2), 2)
+    return env, dz.rl.mlp(env, (4,), memory=dz.rl.Attention(4, window=3, heads=2), normalise=True, seed=seed)
 
 
 def go(folder, **more):
-    env = CartPole()
+    env, policy = made()
     options = {"validate_every": 2, "validation": {"num_envs": 2, "max_steps": 3}, "save_every": 0, **more}
-    return dz.train(env, dz.rl.mlp(env, (4,)), PPO_, 5 * 32, folder=folder, device="cpu", progress=False, **options)
+    return dz.train(env, policy, PPO_, 5 * 32, folder=folder, device="cpu", progress=False, **options)
 
 
 def test_both_are_told_in_order_and_what_they_raise_leaves_the_folder_safe(tmp_path):
@@ -35,8 +49,8 @@ def test_both_are_told_in_order_and_what_they_raise_leaves_the_folder_safe(tmp_p
 
     whole = go(None, save_every=None)
     assert told[1] == (2, whole.evaluations[0][1].mean)
-    env, policy, later = CartPole(), dz.rl.mlp(CartPole(), (4,)), []
-    dz.rl.resume(
+    later, (env, policy) = [], made(9)
+    again = dz.rl.resume(
         tmp_path / "a",
         env,
         policy,
@@ -48,7 +62,10 @@ def test_both_are_told_in_order_and_what_they_raise_leaves_the_folder_safe(tmp_p
     )
     assert later == [whole.evaluations[1][1].mean, 4, whole.evaluations[2][1].mean, 5, 5]
     assert [row["step"] for row in read_metrics(tmp_path / "a")] == [1, 2, 3, 4, 5]
-    assert all((a == b).all() for a, b in zip(whole.policy.parameters(), policy.parameters(), strict=True))
+    mine = policy.state_dict()
+    assert all(torch.equal(tensor, mine[name]) for name, tensor in whole.policy.state_dict().items())
+    assert again["learning_rate"] == whole["learning_rate"][3:]
+    assert again["reward_scale"] == whole["reward_scale"][3:]
 
 
 def test_what_would_never_be_called_is_told(tmp_path):

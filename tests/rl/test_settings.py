@@ -104,15 +104,11 @@ def test_the_rate_follows_the_rule():
     assert Rate(1e-3, torch.device("cpu")).tensors() == {}
 
 
-@pytest.mark.parametrize("kind", ["ppo", "grpo"])
-def test_a_training_keeps_near_its_target_and_resumes_with_its_rate(kind, tmp_path):
+def test_a_training_without_a_critic_follows_its_kl_and_resumes_with_its_rate(tmp_path):
     env, rule = CartPole(), dz.rl.AdaptiveKL(target=0.005, start=1e-5, high=0.1)
-    if kind == "ppo":
-        algorithm = dz.PPO(num_envs=8, num_steps=16, learning_rate=rule)
-    else:
-        algorithm = dz.GRPO(
-            groups=2, group_size=4, max_steps=16, update_epochs=3, micro_batches=2, learning_rate=rule, loss="dapo"
-        )
+    algorithm = dz.GRPO(
+        groups=2, group_size=4, max_steps=16, update_epochs=3, micro_batches=2, learning_rate=rule, loss="dapo"
+    )
 
     def go(name, updates):
         policy = dz.rl.mlp(env, (8,))

@@ -14,6 +14,7 @@ from denizen.model import Box, Env, Observed, Space
 from denizen.model import _space_trees as trees
 from denizen.rl._draws import Draws
 from denizen.rl._heads import as_drawn
+from denizen.rl._normaliser import take_in
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import ActorCritic, by_actors, check_fits, rows_of
 from denizen.rl._recorded import Recorded
@@ -100,6 +101,7 @@ def imitate(
                     state, lesson = step_of(state)
                 seen.append(lesson)
             loss, agreement = _learn(policy, optimizer, seen, rate, never)
+            _take_in(policy, seen)
             losses.append(loss)
             agreements.append(agreement)
             advance(1)
@@ -141,6 +143,18 @@ def _check_part(action: Any, wanted: tuple[int, ...], space: Space, where: str) 
         raise InputError(f"imitate: teacher gave {found}{where}, {form}")
     if choices and (action.is_floating_point() or action.dtype == torch.bool):
         raise InputError(f"imitate: teacher gave {action.dtype}{where}, {form}")
+
+
+def _take_in(policy: ActorCritic, seen: list[Any]) -> None:
+    """Have normalisers take what was learnt from in, so that a training that follows finds them settled."""
+    looks = [observed for observed, _ in seen]
+    fields = {name: [getattr(look, name) for look in looks] for name in ("observation", "privileged", "acting")}
+    held = {name: torch.stack(parts) for name, parts in fields.items() if parts[0] is not None}
+    valid = held.pop("acting", None)
+    shape = held["observation"].shape[:2]
+    take_in(
+        policy, {**held, "valid": held["observation"].new_ones(shape, dtype=torch.bool) if valid is None else valid}
+    )
 
 
 def _learn(

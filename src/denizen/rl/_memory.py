@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from denizen.errors import InputError
 from denizen.rl._settings import wholes
@@ -69,8 +70,13 @@ class _LongShort(nn.LSTMCell):
     def over(self, shown: Tensor, memory: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor]:
         outputs = list[Tensor]()
         for t, features in enumerate(shown):
-            output, state = _cleared(memory, first, t).to(features.dtype).chunk(2, dim=1)
-            output, state = (part.to(torch.float32) for part in self(features, (output, state)))
+            output, state = _cleared(memory, first, t).chunk(2, dim=1)
+            # Spelled out: compilers do not take torch's own.
+            into = F.linear(features, self.weight_ih, self.bias_ih)
+            gates = into + F.linear(output.to(into.dtype), self.weight_hh, self.bias_hh)
+            enter, keep, new, leave = gates.to(torch.float32).chunk(4, dim=1)
+            state = keep.sigmoid() * state + enter.sigmoid() * new.tanh()
+            output = leave.sigmoid() * state.tanh()
             memory = torch.cat([output, state], 1)
             outputs.append(output)
         return torch.cat(outputs), memory
