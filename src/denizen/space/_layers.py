@@ -165,7 +165,10 @@ class Layers:
             if layer not in each:
                 raise ModelError(f"Layers.attribute: values has {', '.join(each)}, and none for {layer!r}")
             if not isinstance(graph, Graph):
-                graph.attribute(rng, name, happened, each[layer])
+                raise ModelError(
+                    f"Layers.attribute: {layer!r} is {type(graph).__name__}, which has no edges to run the race of "
+                    f"layers along; attribute with a Mixing alone, or give Graphs"
+                )
             graphs.append(graph)
             sent.append(each[layer])
             to.append(happened * reached[layer] if reached and layer in reached else happened)

@@ -3,7 +3,7 @@
 import csv
 import dataclasses
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from denizen import _arguments, ops
 from denizen.errors import DataError, InputError, ModelError
 from denizen.rng import Rng
 from denizen.space._exact import exact
+from denizen.space._origin import Origin, as_origin, lots, one_of_group, positive
 from denizen.space._structure import Structure, bind, with_fields
 
 MOST_GROUPS = 127
@@ -172,14 +173,50 @@ class Mixing(Structure):
         return out if where is None else torch.where(where != 0, out, 0.0)
 
     def attribute(
-        self, rng: Rng, name: str, happened: Tensor, values: Tensor, *, step: Tensor | None = None
-    ) -> NoReturn:
-        """Refused: everybody is a contact of everybody, and who it was among so many is not found out.
+        self,
+        rng: Rng,
+        name: str,
+        happened: Tensor,
+        values: Tensor,
+        *,
+        step: Tensor | None = None,
+        alive: Tensor | None = None,
+    ) -> Origin:
+        """Who caused what happened: one agent each, with probability in proportion to its part of the agent's sum.
+
+        Args:
+            rng: of the step.
+            name: stream.
+            happened: mask `[agents]` of those to whom it happened.
+            values: `[agents]`, what was summed; see `Graph.attribute`.
+            step: taken and not used, as by `sum`.
+            alive: as `sum` was given it.
 
         Raises:
-            ModelError: says what goes by edges.
+            ModelError: in a relaxed run.
         """
-        raise ModelError("Mixing.attribute: random mixing has no edges to go by; a Graph or Layers of graphs has")
+        self._check("attribute", values, None, happened, alive)
+        ids, lot = lots("Mixing.attribute", rng, name)
+        there = torch.ones_like(self.group) if alive is None else (alive != 0).to(torch.int8)
+        wide = exact("Mixing.attribute", positive(values) * there, self.num_agents)
+        group = self.group.to(torch.int64)
+
+        def totals(of: Tensor) -> Tensor:
+            return torch.zeros(self.num_groups, dtype=torch.float64, device=of.device).scatter_add(0, group, of)
+
+        size = totals(there.to(torch.float64)).clamp(min=1)
+        matrix = self.matrix.detach().to(torch.float64)
+        met = exact("Mixing.attribute", matrix * (totals(wide) / size), self.num_groups)
+        ends = met.cumsum(1)
+        at = lot * ends[:, -1][group]
+        pick, before = torch.zeros_like(group), torch.zeros_like(at)
+        for end in ends[:, :-1].unbind(1):
+            passed = at >= end[group]
+            pick, before = pick + passed, torch.where(passed, end[group], before)
+        part = met[group, pick]
+        share = (at - before) / torch.where(part > 0, part, 1.0)
+        source, found = one_of_group(wide, group, self.num_groups, ids, pick, share, others=False)
+        return as_origin(source, found & (part > 0) & (happened != 0))
 
     def _totals(self, values: Tensor, max: float | None) -> Tensor:
         """Sum of values in each group: float64 `[groups]`."""

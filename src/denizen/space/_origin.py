@@ -72,6 +72,61 @@ def origin(
     return Origin(source[0], layer[0])
 
 
+def lots(what: str, rng: Rng, name: str) -> tuple[Tensor, Tensor]:
+    """(ids `[1, agents]` or empty, a number of 52 bits between 0 and 1 for each agent, float64)."""
+    ids = rng._own_draws(what, name)[0]
+    first, second = rng[name]._words("first"), rng[name]._words("second")
+    return ids, (((first << 20) | (second >> 12)) * 2 + 1).to(torch.float64) / 2.0**53
+
+
+def one_of_group(
+    values: Tensor, group: Tensor, num_groups: int, ids: Tensor, pick: Tensor, share: Tensor, others: bool
+) -> tuple[Tensor, Tensor]:
+    """For each agent one member of a group, with probability in proportion to value.
+
+    Members stand in a row by group and identity, each as long as its value, and `share` says where in the group's part
+    of the row to look. Lengths add up exactly, so the order of agents and the device leave no trace.
+
+    Args:
+        values: float64 `[agents]`, not negative, of which sums are exact.
+        group: int64 `[agents]`.
+        num_groups: static.
+        ids: as `lots` gives them.
+        pick: int64 `[agents]`: the group for each.
+        share: float64 `[agents]`, from 0 to below 1.
+        others: whether an agent itself, which is of the group then, is left out.
+
+    Returns:
+        places int64 `[agents]`, and whether there was anybody to choose.
+    """
+    place = torch.arange(group.shape[0], device=group.device)
+    order = place if ids.numel() == 0 else torch.argsort(ids[0])
+    order = order[torch.argsort(group[order], stable=True)]
+    mass = values[order].cumsum(0)
+    total = torch.zeros(num_groups, dtype=torch.float64, device=group.device).scatter_add(0, group, values)
+    ends = total.cumsum(0)
+    begins, length = (ends - total)[pick], total[pick]
+    length = length - values if others else length
+    at = begins + torch.minimum(share * length, length * (1 - 2.0**-52))
+    if others:
+        own = torch.zeros_like(values).scatter(0, order, mass) - values
+        at = torch.where(at >= own, at + values, at)
+    found = torch.searchsorted(mass, at, right=True)
+    last = torch.searchsorted(mass, ends[pick])  # where rounding leads beyond the group
+    return order[torch.minimum(found, last).clamp(max=group.shape[0] - 1)], length > 0
+
+
+def positive(values: Tensor) -> Tensor:
+    """What can cause something: values above 0; the others, and NaN, as 0."""
+    values = values.to(torch.int8) if values.dtype == torch.bool else values.detach()
+    return torch.where(values > 0, values, torch.zeros_like(values))
+
+
+def as_origin(source: Tensor, found: Tensor) -> Origin:
+    """The sources of those who have one, through the only layer."""
+    return Origin(torch.where(found, source, -1).to(torch.int32), torch.where(found, 0, -1).to(torch.int8))
+
+
 def traced(
     what: str, rng: Rng, name: str, graphs: Mapping[str, "Graph"], index: Tensor, prob: Mapping[str, Tensor | float]
 ) -> Tensor:

@@ -10,6 +10,7 @@ from denizen._arguments import whole
 from denizen.errors import InputError, ModelError
 from denizen.rng import Rng
 from denizen.space._exact import exact
+from denizen.space._origin import Origin, as_origin, lots, one_of_group, positive
 from denizen.space._structure import Structure, bind
 
 _WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -112,6 +113,25 @@ class Places(Structure):
         _check("occupancy", there, place, None)
         inside, bad = self._inside(place)
         return torch.where(bad, -1, self._totals(there.to(torch.int64), inside)[: self.num_places].to(torch.int32))
+
+    def attribute(self, rng: Rng, name: str, happened: Tensor, values: Tensor, place: Tensor) -> Origin:
+        """Who caused what happened: one of the others in the agent's place, with probability in proportion to value.
+
+        Args:
+            rng: of the step.
+            name: stream.
+            happened: mask `[agents]` of those to whom it happened.
+            values: `[agents]`, what `sum` or `mean` was given; who is not there has 0.
+            place: as for `sum`.
+
+        Raises:
+            ModelError: in a relaxed run.
+        """
+        _check("attribute", values, place, happened)
+        ids, lot = lots("Places.attribute", rng, name)
+        wide, (place, bad) = exact("Places.attribute", positive(values), values.shape[0]), self._inside(place)
+        source, found = one_of_group(wide, place, self.num_places + 1, ids, place, lot, others=True)
+        return as_origin(source, found & (place < self.num_places) & (happened != 0) & ~bad)
 
     def admit(self, rng: Rng, name: str, place: Tensor, wanted: Tensor, *, alive: Tensor | None = None) -> Tensor:
         """Where agents are after those who want to be elsewhere went there, as far as there is room.

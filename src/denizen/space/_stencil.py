@@ -19,10 +19,10 @@ from denizen._arguments import number
 from denizen.errors import ModelError
 from denizen.ops import FRACTION_BITS
 from denizen.rng import Rng
-from denizen.space._exact import sloped
+from denizen.space._exact import exact, sloped
 from denizen.space._graph import Graph, fraction_bits
 from denizen.space._lattice import Lattice, Offset
-from denizen.space._origin import Origin
+from denizen.space._origin import Origin, as_origin, lots, positive
 
 _MOST_IN_INT16 = 256  # values of an int8, -128 among them, whose sum fits
 _MOST_WITH_ALARM = 10  # binary digits of a number of neighbours for which the alarm leaves FRACTION_BITS as they are
@@ -187,12 +187,27 @@ class Stencils(Lattice):
         return Graph.from_edges(source[there], cell[:, None].expand(source.shape)[there], self.num_cells)
 
     def attribute(self, rng: Rng, name: str, happened: Tensor, values: Tensor, *, step: Tensor | None = None) -> Origin:
-        """Refused: a grid keeps no list of neighbours to draw one from.
+        """Who caused what happened to cells: one neighbour each, with probability in proportion to value.
+
+        Args:
+            rng: of the step.
+            name: stream.
+            happened: mask `[cells]` of those to whom it happened.
+            values: `[cells]`, what was summed; see `Graph.attribute`.
+            step: taken and not used, as by `sum`.
 
         Raises:
-            ModelError: always; says to take the graph of the grid.
+            ModelError: in a relaxed run.
         """
-        raise ModelError("Grid.attribute: a grid cannot tell which neighbour it was; give the model grid.graph()")
+        self._check("attribute", values, happened)
+        cell = torch.arange(self.num_cells, device=values.device)
+        _, lot = lots("Grid.attribute", rng, name)
+        wide = exact("Grid.attribute", positive(values), self.num_neighbours)
+        near = self.neighbour_cells(cell)
+        ends = torch.where(near >= 0, wide[near.clamp(min=0)], 0.0).cumsum(1)
+        at = torch.minimum(lot * ends[:, -1], ends[:, -1] * (1 - 2.0**-52))
+        pick = (ends <= at[:, None]).sum(1, keepdim=True).clamp(max=near.shape[1] - 1)
+        return as_origin(near.gather(1, pick)[:, 0], (ends[:, -1] > 0) & (happened != 0))
 
     # --- inside -------------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,9 @@ class Schelling(dz.Model):
         whole("schelling", "num_agents", self.num_agents, 2, self.grid.num_cells)
         near = len(self.grid.offsets)
         if whole("schelling", "need", self.need, 0) > near:
-            raise InputError(f"schelling: need={self.need}, expected at most {near}, the neighbours within the radius")
+            raise InputError(
+                f"schelling: need={self.need}, expected at most {near}, the neighbours within radius={self.grid.radius}"
+            )
 
     def fits(self, dt: float) -> None:
         """Refuse every length of a step but 1: a step is what happens in it."""

@@ -1,0 +1,109 @@
+"""Who caused it where there are no edges: random mixing, places and grids, against the law of competing hazards."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import denizen as dz
+from denizen.errors import ModelError
+from denizen.run import EventLog
+from denizen.space import Grid, Layers, Mixing, Places
+from denizen.zoo.sir import infections, sir
+
+WORLDS, NUM = 6_000, 8
+VALUES = torch.tensor([0.0, 1.0, 2.0, 0.0, 0.5, 3.0, -1.0, 1.0])
+GROUP, PLACE = torch.tensor([0, 0, 0, 1, 1, 1, 1, 0]), torch.tensor([0, 0, 0, 1, 1, 1, 2, 2])
+MIXING = Mixing(GROUP, [[3.0, 1.0], [0.5, 2.0]])
+RING = Grid((2, 4), torus=False, neighbours="von_neumann")
+
+
+def rates(what: str) -> Tensor:
+    """By how much each agent (column) sends to each (row): float64 `[agents, agents]`."""
+    value = VALUES.double().clamp(min=0)
+    if what == "mixing":
+        return (MIXING.matrix.double() / MIXING.size)[GROUP][:, GROUP] * value
+    if what == "places":
+        return (PLACE[:, None] == PLACE) * (PLACE != 2) * (1 - torch.eye(NUM)) * value
+    near = RING.neighbour_cells(torch.arange(NUM))
+    there = torch.zeros(NUM, NUM + 1, dtype=torch.float64)
+    there.scatter_(1, torch.where(near < 0, NUM, near), 1.0)
+    return there[:, :NUM] * value
+
+
+def one(what: str, rng: Any, happened: Tensor, values: Tensor) -> Any:
+    if what == "mixing":
+        return Mixing(GROUP, MIXING.matrix).attribute(rng, "by", happened, values)
+    if what == "places":
+        return Places(2).attribute(rng, "by", happened, values, PLACE)
+    return RING.attribute(rng, "by", happened, values)
+
+
+HAPPENED = torch.tensor([1, 1, 1, 1, 1, 1, 1, 0], dtype=torch.int8)
+
+
+class Found(dz.State):
+    by: Tensor = dz.real("agents")
+
+
+class Once(dz.Model):
+    num_agents: int = NUM
+    what: str = ""
+
+    def init(self, rng: dz.rng.Rng) -> Found:
+        return Found(by=torch.full((NUM,), -9.0))
+
+    def step(self, now: Found, rng: dz.rng.Rng) -> Found:
+        return now.replace(by=one(self.what, rng, HAPPENED, VALUES).source.float())
+
+
+def sources(what: str, worlds: int) -> Tensor:
+    """Who it was: int64 `[worlds, agents]`."""
+    return dz.simulate(Once(what=what), 1, replicates=worlds, compile=False).state.by.long()
+
+
+@pytest.mark.parametrize("what", ["mixing", "places", "grid"])
+def test_each_causes_it_in_proportion_to_its_part_of_the_sum(what: str) -> None:
+    found, rate = sources(what, WORLDS), rates(what)
+    assert (found[:, 7] == -1).all()  # nothing happened to it
+    for agent in range(7):
+        total = rate[agent].sum()
+        if total == 0:
+            assert (found[:, agent] == -1).all()
+            continue
+        wanted = rate[agent] / total * WORLDS
+        seen = torch.bincount(found[:, agent], minlength=NUM).double()
+        assert (seen[wanted == 0] == 0).all()
+        chi = ((seen - wanted) ** 2 / wanted.clamp(min=1e-9))[wanted > 0].sum()
+        assert chi < 30, (agent, seen, wanted)  # of at most 6 degrees of freedom: 4e-5
+    assert torch.equal(sources(what, 3), found[:3])
+
+
+def test_neither_order_nor_a_log_leaves_a_trace() -> None:
+    """A town by groups in two orders of its agents: the same people infect one another."""
+    group, order = torch.arange(60) % 3, torch.randperm(60, generator=torch.Generator().manual_seed(0))
+    matrix = [[3.0, 1.0, 0.5], [1.0, 2.0, 1.0], [0.5, 1.0, 4.0]]
+    by = {}
+    for name, ids in (("as they are", torch.arange(60)), ("renumbered", order)):
+        model = sir(Mixing(group[ids], matrix), infect_rate=0.2, seed_share=0.1)
+        run = dz.simulate(model, 12, replicates=2, ids=ids, log=EventLog({"caught": infections}), compile=False)
+        rows = run.events("caught").columns
+        by[name] = {
+            (int(w), int(k), int(who)): int(source)
+            for w, k, who, source in zip(rows["replicate"], rows["step"], rows["id"], rows["by"], strict=True)
+        }
+        plain = dz.simulate(model, 12, replicates=2, ids=ids, compile=False)
+        assert torch.equal(plain["cases"], run["cases"])
+    assert by["as they are"] == by["renumbered"]
+    assert min(by["renumbered"].values()) >= 0
+
+
+def test_layers_go_by_edges() -> None:
+    class Town(Once):
+        def step(self, now: Found, rng: dz.rng.Rng) -> Found:
+            layers = Layers({"all": MIXING})
+            return now.replace(by=layers.attribute(rng, "by", HAPPENED, VALUES).source.float())
+
+    with pytest.raises(ModelError, match=r"Layers.attribute: 'all' is Mixing, which has no edges"):
+        dz.simulate(Town(), 1, compile=False)
