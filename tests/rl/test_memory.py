@@ -63,6 +63,14 @@ def test_nothing_crosses_the_start_of_a_life_and_nothing_else_is_lost(cell):
     torch.testing.assert_close(features[3:, :1], fresh, rtol=1e-5, atol=1e-6)
 
 
+def test_all_steps_are_one_graph_as_an_update_compiles_them(cell):
+    torch._dynamo.reset()
+    shown, first = torch.randn(4, 3, 5), torch.rand(4, 3) < 0.3
+    whole = torch.compile(lambda *given: cell.over(*given), backend="eager", fullgraph=True)
+    told = whole(shown, torch.zeros(3, cell.size), first)
+    torch.testing.assert_close(told[0], over(cell, shown, first)[0].flatten(0, 1), rtol=1e-5, atol=1e-6)
+
+
 def test_attention_sees_its_window_and_no_step_after():
     torch.manual_seed(0)
     cell = Attention(6, window=3, heads=2).make(5)

@@ -50,7 +50,7 @@ class _Gated(nn.GRUCell):
         self.size = self.width = size
 
     def over(self, shown: Tensor, memory: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor]:
-        outputs = list[Tensor]()
+        outputs: list[Tensor] = []
         for t, features in enumerate(shown):
             memory = _cleared(memory, first, t)
             memory = self(features, memory.to(features.dtype)).to(torch.float32)
@@ -68,7 +68,7 @@ class _LongShort(nn.LSTMCell):
             self.bias_ih[size : 2 * size] = 1.0
 
     def over(self, shown: Tensor, memory: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor]:
-        outputs = list[Tensor]()
+        outputs: list[Tensor] = []
         for t, features in enumerate(shown):
             output, state = _cleared(memory, first, t).chunk(2, dim=1)
             # Spelled out: compilers do not take torch's own.
