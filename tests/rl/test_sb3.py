@@ -132,6 +132,14 @@ def test_what_does_not_fit_is_refused(monkeypatch):
         dz.rl.to_sb3(Padded(actors=3), 2)
     with pytest.raises(InputError, match="num_envs=0"):
         dz.rl.to_sb3(Catch(), 0)
+    for attribute, space, what in (
+        ("action_space", dz.rl.Discrete(2, start=1), "counts from 0"),
+        ("action_space", dz.rl.Box(0, 3, (2,), torch.int64), "draws real numbers for a Box"),
+        ("observation_space", dz.rl.Discrete(4, start=-1), "counts from 0"),
+    ):
+        odd = type("Odd", (Walk,), {attribute: space})
+        with pytest.raises(InputError, match=f"Odd has {attribute} .*, and Stable-Baselines3 {what}"):
+            dz.rl.to_sb3(odd(), 2)
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
     with pytest.raises(MissingExtra, match=r"pip install 'denizen\[sb3\]'"):
         dz.rl.to_sb3(Catch(), 2)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from denizen._arguments import whole
 from denizen.errors import InputError, need
-from denizen.model import Env
+from denizen.model import Box, Discrete, Env
 from denizen.rl._gymnasium import begun, check_one_actor, check_options, drawn, draws, finals
 from denizen.rl._gymnasium_spaces import array, arrays, tensors_of, to_space
 from denizen.rl._worlds import Step, Worlds
@@ -52,12 +52,25 @@ def to_sb3(
     need("stable_baselines3", "sb3", "make a VecEnv of Stable-Baselines3")
     check_one_actor(env, "to_sb3", "Stable-Baselines3")
     num_envs = whole("to_sb3", "num_envs", num_envs, 1, 2**31)
-    check_spaces(env)
+    _check_spaces(env)
     return _derived()(Worlds(env, num_envs, seed=seed, device=device, max_resets=num_envs, params=params))
 
 
-def check_spaces(env: Env) -> None:
+def _check_spaces(env: Env) -> None:
     """Raise `InputError` where Stable-Baselines3 learns from no such space."""
+    name = type(env).__name__
+    for what in ("action_space", "observation_space"):
+        space = getattr(env, what)
+        if isinstance(space, Discrete) and space.start:
+            raise InputError(
+                f"to_sb3: {name} has {what} {space}, and Stable-Baselines3 counts from 0; declare Discrete({space.n}), "
+                f"and add {space.start} where it is used"
+            )
+        if what == "action_space" and isinstance(space, Box) and not space.dtype.is_floating_point:
+            raise InputError(
+                f"to_sb3: {name} has action_space {space}, and Stable-Baselines3 draws real numbers for a Box; declare "
+                f"a MultiDiscrete or MultiBinary for whole ones"
+            )
 
 
 @functools.cache
