@@ -97,7 +97,13 @@ class Told(gymnasium.Env):
 
     def step(self, action):
         assert self.action_space.contains(action), action
-        return self.observation_space.sample(), float(np.sum(action)), True, False, {}
+        return self.observation_space.sample(), total(action), True, False, {}
+
+
+def total(action):
+    if isinstance(action, dict):
+        action = tuple(action.values())
+    return sum(total(part) for part in action) if isinstance(action, tuple) else float(np.sum(action))
 
 
 CHOICES = [
@@ -105,6 +111,7 @@ CHOICES = [
     spaces.MultiDiscrete([2, 5]),
     spaces.MultiBinary(3),
     spaces.Box(-1, 1, (2,), np.float64),
+    spaces.Dict(b=spaces.Discrete(3, start=1), a=spaces.Tuple((spaces.MultiBinary(2), spaces.Discrete(2)))),
 ]
 
 
@@ -115,6 +122,54 @@ def test_each_kind_of_choice_can_be_trained(space):
         metrics = dz.train(worlds, policy, SMALL, 128, device="cpu", progress=False, seed=9).metrics
         assert metrics[-1]["episodes"] == 64
         assert [env.unwrapped.seeds for env in worlds.vector.envs] == [[9 + row] for row in range(4)]
+
+
+PARTS = spaces.Dict(
+    z=spaces.Box(-1, 1, (2,), np.float32), a=spaces.Tuple((spaces.Discrete(3, start=2), spaces.MultiBinary(4)))
+)
+
+
+class Parted(Told):
+    """Shows how many steps it has lived in every part of what is seen; cut off after three."""
+
+    def __init__(self):
+        super().__init__(spaces.Discrete(2), PARTS)
+        self.age = 0
+
+    def seen(self):
+        flags = np.array([self.age > k for k in range(4)], np.int8)
+        return {"a": (2 + min(self.age, 2), flags), "z": np.full(2, self.age / 4, np.float32)}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.age = 0
+        return self.seen(), {}
+
+    def step(self, action):
+        self.age += 1
+        return self.seen(), 1.0, False, self.age == 3, {}
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_what_is_seen_may_have_parts(mode):
+    with hosted(Parted, 2, autoreset=mode) as worlds:
+        sees = worlds.env.observation_space
+        assert sees["a"][0] == dz.rl.Discrete(3, start=2)
+        seen = worlds.reset().observation
+        assert seen["a"][0].tolist() == [2, 2]
+        for age in (1, 2, 3):
+            step = worlds.step(torch.zeros(2, dtype=torch.int64))
+            final = step.final.observation
+            assert final["z"].tolist() == [[age / 4] * 2] * 2
+            assert final["a"][1].tolist() == [[1] * age + [0] * (4 - age)] * 2
+        now = 0 if mode == "same_step" else 3
+        assert step.truncated.all()
+        assert step.observed.observation["z"].tolist() == [[now / 4] * 2] * 2
+        policy = dz.rl.mlp(worlds.env, (4,))
+        algorithm = dz.PPO(num_envs=2, num_steps=12, num_minibatches=1)
+        metrics = dz.train(worlds, policy, algorithm, 24, device="cpu", progress=False).metrics
+        assert metrics[-1]["length_mean"] == 3
+        assert metrics[-1]["waited"] == (0 if mode == "same_step" else 6)
 
 
 def test_a_vector_environment_is_taken_as_it_is():

@@ -125,6 +125,29 @@ def test_that_librarys_checker_and_wrappers_take_worlds():
         assert all("episode" in info and info["terminal_observation"].shape == (12,) for info in np.array(infos)[done])
 
 
+class Parted(Walk):
+    """Shows its place and how old it is."""
+
+    observation_space = dz.rl.Dict({"at": dz.rl.Box(-10, 10, (1,)), "age": dz.rl.Discrete(6)})
+
+    def observe(self, now):
+        return {"at": now.at[None], "age": now.time.step}
+
+
+def test_what_is_seen_may_have_parts():
+    check_env(dz.rl.to_gymnasium(Parted(), device="cpu"))
+    vector = dz.rl.to_sb3(Parted(), 2, device="cpu", params={"strength": torch.tensor([5.0, 6.0])})
+    learner = MaskablePPO("MultiInputPolicy", vector, n_steps=8, batch_size=16, n_epochs=1, seed=0, device="cpu")
+    learner.learn(16)
+    vector.reset()
+    for _ in range(5):
+        seen, _, done, infos = vector.step(np.ones(2, dtype=np.int64))
+    assert done.all()
+    assert seen["age"].tolist() == [0, 0]
+    assert infos[0]["terminal_observation"]["age"] == 5
+    assert infos[0]["terminal_observation"]["at"].tolist() == [2.5]
+
+
 def test_what_does_not_fit_is_refused(monkeypatch):
     with pytest.raises(InputError, match=r"to_sb3: env is the class Catch, expected a dz\.Env"):
         dz.rl.to_sb3(Catch, 2)
@@ -136,6 +159,8 @@ def test_what_does_not_fit_is_refused(monkeypatch):
         ("action_space", dz.rl.Discrete(2, start=1), "counts from 0"),
         ("action_space", dz.rl.Box(0, 3, (2,), torch.int64), "draws real numbers for a Box"),
         ("observation_space", dz.rl.Discrete(4, start=-1), "counts from 0"),
+        ("observation_space", dz.rl.Tuple((dz.rl.Discrete(4),)), "knows a flat Dict only"),
+        ("action_space", dz.rl.Dict({"a": dz.rl.Discrete(4)}), "acts in spaces of one part"),
     ):
         odd = type("Odd", (Walk,), {attribute: space})
         with pytest.raises(InputError, match=f"Odd has {attribute} .*, and Stable-Baselines3 {what}"):

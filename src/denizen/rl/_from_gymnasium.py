@@ -9,12 +9,11 @@ import torch
 from torch import Tensor, nn
 
 import denizen.model as model
-from denizen import _tree
 from denizen._arguments import one_of, whole
 from denizen.errors import InputError, ModelError, expect_function, need
 from denizen.model import Env, Observed, Space
-from denizen.model._space_trees import Tree
-from denizen.rl._gymnasium_spaces import check_inside, from_space, to_dtype
+from denizen.model import _space_trees as trees
+from denizen.rl._gymnasium_spaces import check_inside, from_space, leaves_of, to_dtype
 from denizen.rl._worlds import Step, WorldsState, check_kind
 from denizen.rng import MAX_SEED, Rng
 from denizen.run import choose_device
@@ -59,9 +58,9 @@ class Foreign(Env):
         """Nothing."""
         return now
 
-    def observe(self, now: Nothing) -> Tensor:
-        """Zeros."""
-        return torch.zeros(self.sees.shape, dtype=self.sees.dtype, device=now.zero.device)
+    def observe(self, now: Nothing) -> Any:
+        """What is nearest to zeros."""
+        return trees.idle(self.sees, (), now.zero.device)
 
     def reward(self, before: Nothing, action: Tensor, now: Nothing) -> Tensor:
         """0."""
@@ -159,11 +158,12 @@ class FromGymnasium:
         self._over[:] = False
         return self._observed(seen, "look")
 
-    def step(self, action: Tensor) -> Step:
+    def step(self, action: Any) -> Step:
         """One step of every environment.
 
         Args:
-            action: `[environments, …]`, of any integer dtype for choices.
+            action: `[environments, …]`, of any integer dtype for choices; of a `Dict` or `Tuple` space a dict or tuple
+                of such.
 
         Raises:
             InputError: an action has another shape or dtype, or lies outside its space.
@@ -184,29 +184,39 @@ class FromGymnasium:
         if self.autoreset == "next_step":
             self._over = ended
         elif ended.any():
-            rows, structure = _tree.flatten(_tree.map_leaves(np.copy, seen))
+            space = self.env.observation_space
+            kept = trees.mapped(space, lambda part, _: np.array(part), seen)
             for row in ended.nonzero()[0]:
-                for part, final in zip(rows, _tree.flatten(infos["final_obs"][row])[0], strict=True):
-                    part[row] = final
-            last = self._observed(_tree.unflatten(rows, structure), "last")
+                final = trees.values(space, infos["final_obs"][row])
+                for part, value in zip(trees.values(space, kept), final, strict=True):
+                    part[row] = value
+            last = self._observed(kept, "last")
         dead, cut, acted = (told[1:] > 0).unbind()
         return Step(now, told[0], dead, cut, acted, {}, last, torch.arange(self.num_envs, device=self.device))
 
     def _checked(self, action: Any) -> Any:
         space = self.env.action_space
-        assert not isinstance(space, Tree)  # of which `from_space` makes none
-        wanted = (self.num_envs, *space.shape)
-        if not isinstance(action, Tensor) or tuple(action.shape) != wanted:
-            found = tuple(action.shape) if isinstance(action, Tensor) else type(action).__name__
-            raise InputError(f"action is {found}, expected a tensor of shape {wanted}")
-        check_kind(action, space)
-        return check_inside(self._down(action), space, self._acts)
+        try:
+            parts = trees.values(space, action)
+        except InputError as error:
+            raise InputError(f"action {error}") from error
+        leaves = trees.leaves(space)
+        for part, (path, leaf) in zip(parts, leaves, strict=True):
+            wanted = (self.num_envs, *leaf.shape)
+            if not isinstance(part, Tensor) or tuple(part.shape) != wanted:
+                found = tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__
+                raise InputError(f"action{path} is {found}, expected a tensor of shape {wanted}")
+            check_kind(part, leaf, f"action{path}")
+        given = zip(self._down(parts), leaves, leaves_of(self._acts), strict=True)
+        return trees.built(space, [check_inside(part, leaf, its, f"action{path}") for part, (path, leaf), its in given])
 
     def _observed(self, seen: Any, name: str) -> Observed:
-        _check_finite("an observation", seen)
-        parts, structure = _tree.flatten(to_dtype(seen, self.env.observation_space))
-        ups = [self._up(f"{name} {place}", part) for place, part in enumerate(parts)]
-        return Observed(_tree.unflatten(ups, structure), None, None, None)
+        space = self.env.observation_space
+        ups = []
+        for part, (path, leaf) in zip(trees.values(space, seen), trees.leaves(space), strict=True):
+            _check_finite(f"an observation{trees.at(path)}", part)
+            ups.append(self._up(f"{name}{path}", to_dtype(part, leaf)))
+        return Observed(trees.built(space, ups), None, None, None)
 
     def check(self, run_state: WorldsState | None = None) -> None:
         """Nothing to do: what is wrong is told at once."""
@@ -232,13 +242,13 @@ class FromGymnasium:
         # Written again after `_down` has waited for all that the device was to do before, this copy included.
         return self._staging(name, given).copy_(given).to(self.device, non_blocking=True)
 
-    def _down(self, action: Tensor) -> Tensor:
-        """A copy on the host, once the device has computed it."""
-        self.copies += 1
-        if action.device.type != "cuda":
-            return action.detach().cpu()
-        held = self._staging("action", action).copy_(action, non_blocking=True)
-        torch.cuda.current_stream(action.device).synchronize()
+    def _down(self, parts: list[Tensor]) -> list[Tensor]:
+        """Copies on the host, once the device has computed them."""
+        self.copies += len(parts)
+        if parts[0].device.type != "cuda":
+            return [part.detach().cpu() for part in parts]
+        held = [self._staging(f"action {k}", part).copy_(part, non_blocking=True) for k, part in enumerate(parts)]
+        torch.cuda.current_stream(parts[0].device).synchronize()
         self.waits += 1
         return held
 
@@ -280,12 +290,17 @@ class FromGymnasium:
         counts = torch.zeros(2, self.num_envs, dtype=torch.int64, device=self.device)
         waiting, faults = torch.zeros_like(counts[0], dtype=torch.bool), torch.full_like(counts[0], -1)
         clock = torch.zeros((), dtype=torch.int64, device=self.device) if clock is None else clock
-        return WorldsState([], counts[0], waiting, clock, faults, counts[1]), self.reset()
+        return WorldsState([], counts[0], waiting, clock, faults, counts[1]), self._stored(self.reset())
 
-    def next_in_place(self, tensors: list[Tensor], action: Tensor) -> tuple[list[Tensor], Step]:
+    def _stored(self, observed: Observed) -> Observed:
+        """What is seen as trainers keep it: a tree as rows of bytes."""
+        return observed._replace(observation=trees.packed(self.env.observation_space, observed.observation))
+
+    def next_in_place(self, tensors: list[Tensor], action: Any) -> tuple[list[Tensor], Step]:
         """A step, of whose run state only the books change."""
         age, waiting, clock, faults, waited = tensors
         step = self.step(action)
+        step = step._replace(observed=self._stored(step.observed), final=self._stored(step.final))
         age = torch.where(step.ended, 0, age + step.valid)
         return [age, waiting, clock + 1, faults, waited + ~step.valid], step
 
@@ -332,11 +347,10 @@ def _vector(make: Any, num_envs: Any, processes: bool, autoreset: str, options: 
 
 def _check_finite(what: str, values: Any) -> None:
     """Raise `ModelError` where numbers of an environment are not finite."""
-    for part in _tree.flatten(values)[0]:
-        numbers = np.asarray(part)
-        if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
-            row = int(np.argwhere(~np.isfinite(numbers))[0][0])
-            raise ModelError(f"FromGymnasium: {what} of environment {row} is {numbers[row]}, which is not finite")
+    numbers = np.asarray(values)
+    if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
+        row = int(np.argwhere(~np.isfinite(numbers))[0][0])
+        raise ModelError(f"FromGymnasium: {what} of environment {row} is {numbers[row]}, which is not finite")
 
 
 def later_seed(seed: int, updates: int) -> int:

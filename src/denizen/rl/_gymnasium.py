@@ -10,7 +10,8 @@ from torch import Tensor
 from denizen import _tree
 from denizen._arguments import one_of
 from denizen.errors import InputError, need
-from denizen.model import Env, Observed
+from denizen.model import Discrete, Env, Observed, Space
+from denizen.model import _space_trees as trees
 from denizen.model._env import can_draw, picture
 from denizen.rl._gymnasium_spaces import array, arrays, tensors_of, to_space
 from denizen.rl._worlds import Step, Worlds, WorldsState, check_env, named
@@ -223,7 +224,10 @@ class _GymnasiumWorld:
         return self._look(step.observed), float(step.reward), terminated, truncated, info
 
     def _look(self, observed: Observed) -> Any:
-        return _tree.map_tensors(lambda part: array(part[0]), observed.observation)
+        def of(part: Tensor, leaf: Space) -> Any:
+            return array(part[0])[()] if isinstance(leaf, Discrete) else array(part[0])  # a choice is a number
+
+        return trees.mapped(self.worlds.env.observation_space, of, observed.observation)
 
     def _info(self, observed: Observed) -> dict[str, Any]:
         if observed.action_mask is None:

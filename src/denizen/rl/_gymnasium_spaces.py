@@ -80,6 +80,10 @@ def from_space(space: Any, name: str) -> Space:
         return MultiDiscrete(tuple(space.nvec.tolist()))
     if isinstance(space, spaces.MultiBinary):
         return MultiBinary(*space.shape) if len(space.shape) == 1 else Box(0, 1, tuple(space.shape), torch.int8)
+    if isinstance(space, spaces.Dict) and all(isinstance(key, str) for key in space):
+        return Dict({key: from_space(part, f"{name}[{key!r}]") for key, part in space.items()})
+    if isinstance(space, spaces.Tuple):
+        return Tuple(tuple(from_space(part, f"{name}[{place}]") for place, part in enumerate(space)))
     if isinstance(space, spaces.Box) and space.dtype.name in _DTYPES:
         return Box(space.low, space.high, tuple(space.shape), _DTYPES[space.dtype.name])
     found = type(space).__name__
@@ -89,8 +93,8 @@ def from_space(space: Any, name: str) -> Space:
         found = "MultiDiscrete with a start or several axes"
     instead = "FlattenObservation" if "observation" in name else "TransformAction"
     raise InputError(
-        f"FromGymnasium: {name} is {space}, expected a Discrete, MultiDiscrete, MultiBinary or Box; there is no "
-        f"{found} here: wrap the environment, for example with gymnasium.wrappers.{instead}"
+        f"FromGymnasium: {name} is {space}, expected Discrete, MultiDiscrete, MultiBinary, Box, Dict or Tuple; there "
+        f"is no {found} here: wrap the environment, for example with gymnasium.wrappers.{instead}"
     )
 
 
@@ -124,7 +128,16 @@ def to_dtype(values: Any, space: Space) -> Any:
     return np.array(values, dtype=array(torch.zeros((), dtype=space.dtype)).dtype)
 
 
-def check_inside(action: Tensor, space: Leaf, theirs: Any) -> Any:
+def leaves_of(space: Any) -> list[Any]:
+    """Gymnasium's spaces without parts, in the order of `from_space`."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict):
+        return [leaf for part in space.values() for leaf in leaves_of(part)]
+    return [leaf for part in space for leaf in leaves_of(part)] if isinstance(space, spaces.Tuple) else [space]
+
+
+def check_inside(action: Tensor, space: Leaf, theirs: Any, name: str) -> Any:
     """Actions `[environments, …]` on the host as Gymnasium takes them.
 
     Raises:
@@ -134,7 +147,7 @@ def check_inside(action: Tensor, space: Leaf, theirs: Any) -> Any:
     outside = space.fault(wide).reshape(wide.shape[0], -1).any(1)
     if bool(outside.any()):
         row = int(outside.nonzero()[0])
-        raise InputError(f"action {action[row].tolist()} of environment {row} lies outside {space}")
+        raise InputError(f"{name} {action[row].tolist()} of environment {row} lies outside {space}")
     given = wide.numpy()
     if hasattr(theirs, "low"):  # in its own precision a bound may lie a little within what it is here
         given = given.clip(theirs.low, theirs.high)

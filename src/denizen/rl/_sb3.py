@@ -10,7 +10,8 @@ from torch import Tensor
 
 from denizen._arguments import whole
 from denizen.errors import InputError, need
-from denizen.model import Box, Discrete, Env
+from denizen.model import Box, Dict, Discrete, Env, Space, Tuple
+from denizen.model._space_trees import Tree, leaves
 from denizen.rl._gymnasium import begun, check_one_actor, check_options, drawn, draws, finals
 from denizen.rl._gymnasium_spaces import array, arrays, tensors_of, to_space
 from denizen.rl._worlds import Step, Worlds
@@ -59,18 +60,28 @@ def to_sb3(
 def _check_spaces(env: Env) -> None:
     """Raise `InputError` where Stable-Baselines3 learns from no such space."""
     name = type(env).__name__
+    acts, sees = env.action_space, env.observation_space
+    if isinstance(acts, Tree):
+        raise InputError(f"to_sb3: {name} has action_space {acts}, and Stable-Baselines3 acts in spaces of one part")
+    nested = isinstance(sees, Dict) and any(isinstance(part, Tree) for _, part in sees.items())
+    if isinstance(sees, Tuple) or nested:
+        raise InputError(f"to_sb3: {name} has observation_space {sees}, and Stable-Baselines3 knows a flat Dict only")
     for what in ("action_space", "observation_space"):
-        space = getattr(env, what)
-        if isinstance(space, Discrete) and space.start:
-            raise InputError(
-                f"to_sb3: {name} has {what} {space}, and Stable-Baselines3 counts from 0; declare Discrete({space.n}), "
-                f"and add {space.start} where it is used"
-            )
-        if what == "action_space" and isinstance(space, Box) and not space.dtype.is_floating_point:
-            raise InputError(
-                f"to_sb3: {name} has action_space {space}, and Stable-Baselines3 draws real numbers for a Box; declare "
-                f"a MultiDiscrete or MultiBinary for whole ones"
-            )
+        for path, space in leaves(getattr(env, what)):
+            _check_leaf(name, what + path, space)
+
+
+def _check_leaf(name: str, what: str, space: Space) -> None:
+    if isinstance(space, Discrete) and space.start:
+        raise InputError(
+            f"to_sb3: {name} has {what} {space}, and Stable-Baselines3 counts from 0; declare Discrete({space.n}), "
+            f"and add {space.start} where it is used"
+        )
+    if what == "action_space" and isinstance(space, Box) and not space.dtype.is_floating_point:
+        raise InputError(
+            f"to_sb3: {name} has action_space {space}, and Stable-Baselines3 draws real numbers for a Box; declare "
+            f"a MultiDiscrete or MultiBinary for whole ones"
+        )
 
 
 @functools.cache
