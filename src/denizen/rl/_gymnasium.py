@@ -200,9 +200,9 @@ class _GymnasiumWorld:
             self._renewing.reset()  # which learns what a state is
         tensors = ended.clone()
         tensors.clock = ended.clock - 1
-        action = torch.zeros((1, *self.worlds.env.action_space.shape), dtype=self.worlds.env.action_space.dtype)
-        self.worlds.run_state, step = self._renewing.advance(tensors, action.to(self.worlds.device))
-        return step.observed
+        action = trees.idle(self.worlds.env.action_space, (1,), self.worlds.device)
+        self.worlds.run_state, step = self._renewing.advance(tensors, action)
+        return self.worlds.looked(step.observed)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """(observation, reward, terminated, truncated, info) of one step; series of the environment are in info.
