@@ -119,13 +119,13 @@ def connect_four(device, seconds):
 
 
 def kuhn(device, seconds):
-    """Fictitious play: the policy answers all that it was; the average of all comes closer to an equilibrium."""
+    """Fictitious play: the policy answers all that it was. Without entropy it stops moving, and answers nothing."""
     game = Kuhn()
     tree = dz.rl.GameTree(game)
     env = dz.rl.SelfPlay(game, pool=64, every=1, latest=0.0)
     policy = dz.rl.mlp(env, (64, 64), seed=1)
     settings = POKER if device == "cuda" else SMALL
-    algorithm = dz.PPO(**settings, learning_rate=3e-3, gamma=1.0, gae_lambda=1.0, ent_coef=0.0)
+    algorithm = dz.PPO(**settings, learning_rate=1e-3, gamma=1.0, gae_lambda=1.0, ent_coef=0.05)
     _, update = begun(env, policy, algorithm, device, 10**6)
     began, tables, rows = time.perf_counter(), [], []
     while time.perf_counter() - began < seconds / 2:

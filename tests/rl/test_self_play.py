@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import denizen as dz
 from denizen.rl._rollout import Rollout
@@ -106,6 +107,26 @@ def test_each_world_plays_one_of_the_opponents():
     assert bool(((share - 1 / 6).abs() < 4 * (5 / 36 / count) ** 0.5).all()), share
 
 
+def test_no_world_gets_weights_of_its_own():
+    """Batched over worlds, an opponent's judgement holds nothing as large as weights times worlds."""
+    game, worlds = ConnectFour(), 50
+    policies = [dz.rl.mlp(game, (16, 16), seed=seed) for seed in range(3)]
+    opponents = dz.rl._opponents.Opponents(policies)
+    look = torch.randint(0, 2, (worlds, 2, 6, 7), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    member = torch.arange(worlds) % 3
+
+    def judged(look, member):
+        return torch.vmap(lambda one, whom: opponents(one[None], whom))(look, member)
+
+    nodes = make_fx(judged)(look, member).graph.nodes
+    most = max(node.meta["val"].numel() for node in nodes if isinstance(node.meta.get("val"), torch.Tensor))
+    assert most == 3 * worlds * 84  # the looks, for each member
+    with torch.no_grad():
+        found = [policy(look, torch.zeros(worlds, 0)).actions.log_probs for policy in policies]
+        alone = torch.stack(found)[member, torch.arange(worlds)]
+        assert torch.allclose(judged(look, member).log_softmax(1), alone, atol=1e-6)
+
+
 def test_random_opponents_take_what_is_open():
     game = ConnectFour(rows=1, columns=4)
     worlds = dz.rl.Worlds(dz.rl.Against(game, seat=0), 600, device="cpu")
@@ -195,3 +216,34 @@ def test_what_is_no_game_or_no_opponent():
         dz.rl.SelfPlay(game, pool=0)
     with pytest.raises(refused, match="SelfPlay: policy has a memory"):
         dz.PPO(**PLAY).init(dz.rl.SelfPlay(game), memory, total_steps=1, device="cpu")
+
+
+@pytest.mark.slow
+def test_the_average_of_policies_that_answer_earlier_ones_is_exploited_less():
+    """Kuhn by fictitious play with PPO: the last policy goes round in circles, the average of all does not."""
+    game = Kuhn()
+    tree, env = dz.rl.GameTree(game), dz.rl.SelfPlay(game, pool=64, every=1, latest=0.0)
+    algorithm = dz.PPO(num_envs=128, num_steps=16, learning_rate=3e-3, gamma=1.0, gae_lambda=1.0, ent_coef=0.05)
+    training = algorithm.init(env, dz.rl.mlp(env, (32, 32)), total_steps=48 * algorithm.samples, device="cpu")
+    update, tables = dz.rl.Updates(training, compile=False), []
+    for _ in range(48):
+        update()
+        tables.append(tree.table(training.policy))
+    uniform, last = tree.exploitability(None), [tree.exploitability(table) for table in tables[8:]]
+    average = tree.exploitability(tree.average(tables))
+    assert average < uniform / 2  # 0.166 of 0.458
+    assert max(last) > average  # up to 0.29
+
+
+@pytest.mark.slow
+def test_connect_four_is_learned_by_self_play():
+    """On 6 x 7 against random moves, and against the policy that training began with."""
+    game = ConnectFour()
+    env = dz.rl.SelfPlay(game, pool=4, every=10)
+    policy, first = dz.rl.mlp(env, (64, 64), activation=torch.nn.ReLU), dz.rl.mlp(env, (64, 64))
+    algorithm = dz.PPO(num_envs=64, num_steps=32, learning_rate=2e-3)
+    dz.train(env, policy, algorithm, 40 * algorithm.samples, device="cpu", compile=False, progress=False)
+    cup = dz.rl.tournament(game, {"trained": policy, "random": None}, games=400, max_moves=21)
+    assert cup.score("trained", "random") > 0.8  # 0.90 after 40 updates
+    beaten = dz.rl.evaluate(dz.rl.Against(game, [first]), policy, num_envs=400, max_steps=21)
+    assert float((beaten.returns > 0).float().mean()) > 0.7

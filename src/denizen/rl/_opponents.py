@@ -50,8 +50,8 @@ class _Numbers(torch.autograd.Function):
         pass
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, net: Actor, names: tuple[str, ...], *given: Tensor) -> tuple[Tensor, int]:
-        observation, member, *weights = given
+    def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Tensor, int]:
+        net, names, observation, member, *weights = args
         if any(dim is not None for dim in in_dims[4:]):
             raise NotImplementedError("opponents whose weights differ between worlds")
         worlds = info.batch_size

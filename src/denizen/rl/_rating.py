@@ -227,7 +227,8 @@ def tournament(
         found = _pair(game, one, other, games, max_moves, greedy, seed)
         tables[:, i, j] = [(found > 0).sum(), (found == 0).sum(), (found < 0).sum()]
         payoff[i, j] = found.mean()
-    return Tournament(names, *tables, payoff)
+    won, drawn, lost = tables
+    return Tournament(names, won, drawn, lost, payoff)
 
 
 def _pair(

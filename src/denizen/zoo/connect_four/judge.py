@@ -70,8 +70,8 @@ def agreement(policy: ActorCritic, solver: Solver, now: Board) -> Agreement:
     kept, best = (table.gather(1, move[:, None])[:, 0] for table in (keeps, scores == top))
     decisive = (open_ & ~keeps).any(1)
     chance = (keeps.sum(1) / open_.sum(1))[decisive]
-    shares = [float(part.double().mean()) for part in (kept, kept[decisive], chance, best)]
-    return Agreement(*shares, len(seen), int(decisive.sum()))
+    right, sure, drawn, top_move = (float(part.double().mean()) for part in (kept, kept[decisive], chance, best))
+    return Agreement(right, sure, drawn, top_move, len(seen), int(decisive.sum()))
 
 
 def _taken(now: Board, index: torch.Tensor) -> Board:
