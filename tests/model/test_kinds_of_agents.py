@@ -261,3 +261,47 @@ def test_init_may_build_on_the_cpu_what_others_draw_on_a_gpu(device: torch.devic
         there = dz.simulate(Hunt(), 12, replicates=3, device=device, compile=compiled)
         for name in ("num_hares", "shot"):
             assert torch.equal(there[name].cpu(), here[name])
+
+
+# --- births of one kind from another ----------------------------------------------------------------------------------
+
+
+class Economy(dz.State):
+    household: Tensor = alive("households")
+    savings: Tensor = dz.real("households")
+    firm: Tensor = alive("firms")
+    capital: Tensor = dz.real("firms")
+
+
+class Founding(dz.Model):
+    """In the first step households 1 and 3 found firms; household 4 is dead."""
+
+    num_agents: int = 1
+    firms: int = 3
+
+    def init(self, rng: dz.rng.Rng) -> Economy:
+        household = torch.tensor([1, 1, 1, 1, 0], dtype=torch.int8)
+        firm = torch.tensor([1] + [0] * (self.firms - 1), dtype=torch.int8)
+        savings = torch.tensor([5.0, 6.0, 7.0, 8.0, 9.0])
+        return Economy(household=household, savings=savings, firm=firm, capital=2.0 * firm)
+
+    def step(self, now: Economy, rng: dz.rng.Rng) -> Economy:
+        founds = torch.tensor([0, 1, 0, 1, 1], dtype=torch.int8) * (now.time.step == 0)
+        return births(now, rng, founds, "firms", of="households", capital=now.savings)
+
+
+def test_households_found_firms() -> None:
+    run = dz.simulate(Founding(), 2, replicates=2, compile=False)
+    assert run.state.firm.tolist() == [[1, 1, 1]] * 2
+    assert run.state.capital.tolist() == [[2.0, 6.0, 8.0]] * 2
+    ids = run.state.ids["firms"][0].tolist()
+    assert ids[1:] == [int(dz.model.child_id(torch.tensor(parent), torch.tensor(0))) for parent in (1, 3)]
+    with pytest.raises(CapacityError, match="more children than free places for firms"):
+        dz.simulate(Founding(firms=2), 2, compile=False)
+
+    class Wrong(Founding):
+        def step(self, now: Economy, rng: dz.rng.Rng) -> Economy:
+            return births(now, rng, now.household, "firms", capital=now.savings)
+
+    with pytest.raises(ModelError, match=r"births: parents has shape \(5,\), expected \(3,\)"):
+        dz.simulate(Wrong(), 1, compile=False)

@@ -32,7 +32,7 @@ def child_id(parent: Tensor, step: Tensor) -> Tensor:
     return (z & (_BORN - 1)) | _BORN
 
 
-def births(now: Any, rng: Rng, parents: Tensor, axis: str = "agents", **fields: Any) -> Any:
+def births(now: Any, rng: Rng, parents: Tensor, axis: str = "agents", *, of: str | None = None, **fields: Any) -> Any:
     """Give every living agent in `parents` one child, placed into a free place.
 
     The state says who lives by a field of kind `denizen.model.alive` on the axis; or by a mask field called `alive`,
@@ -47,15 +47,18 @@ def births(now: Any, rng: Rng, parents: Tensor, axis: str = "agents", **fields: 
         rng: of the step; carries the flag when places run out, which stops the run with a `CapacityError`.
         parents: mask `[agents]`; the dead and free places among them have no children.
         axis: of the kind of agents, such as ``"sheep"``; no field may be called so, then.
+        of: the parents' axis, where they are of another kind: households that found firms,
+            ``births(now, rng, founders, "firms", of="households", capital=now.savings)``.
         fields: values for the children: `[agents]`, indexed by *parent*, so that ``genes=now.genes`` is the parent's;
             or one for all of them: a number, or the name of a level.
 
     Returns:
         The state with the children in it.
     """
-    who = _check(now, rng, parents, axis, fields)
+    of = axis if of is None else of
+    who = _check(now, rng, parents, axis, of, fields)
     alive, ids = getattr(now, who), _ids(now, axis)
-    parents = (parents != 0).to(torch.int8) * alive
+    parents = (parents != 0).to(torch.int8) * getattr(now, str(_lives(now, of)))
     free = 1 - alive
     rank = free.cumsum(0) - 1
     num_born = parents.sum()
@@ -63,13 +66,15 @@ def births(now: Any, rng: Rng, parents: Tensor, axis: str = "agents", **fields: 
     earlier = sum(label == overflow for label, _ in rng._bad)  # calls in this step: the children of each have own ids
     rng._bad.append((overflow, (num_born > free.sum()).to(torch.int8)))
     born = (free != 0) & (rank < num_born)
-    parent = _places(parents)[rank.clamp(min=0)]
+    parent = _places(parents)[rank.clamp(0, parents.shape[0] - 1)]
     values = {
-        name: _begun(getattr(now, name), kind.axes, axis, {who: 1, **fields}.get(name, 0), born, parent, name)
+        name: _begun(
+            getattr(now, name), kind.axes, axis, {who: 1, **fields}.get(name, 0), born, (parent, len(parents)), name
+        )
         for name, kind in now.kinds.items()
         if axis in kind.axes
     }
-    ids = torch.where(born, child_id(ids[parent], now.time.step + (earlier << 40)), ids)
+    ids = torch.where(born, child_id(_ids(now, of)[parent], now.time.step + (earlier << 40)), ids)
     after = now.replace(**values)
     if axis in now._living:  # the places of others are empty already, or will be at the end of the stage
         after = make(type(now), known(now.kinds, now._living, after.__dict__))
@@ -115,38 +120,50 @@ def _nobody(now: Any, axis: str) -> str:
     return f"no field of {name} says who of {axis!r} is alive{valid}; declare: alive: Tensor = dz.model.alive({axis!r})"
 
 
-def _check(now: Any, rng: Any, parents: Any, axis: str, fields: dict[str, Any]) -> str:
+def _lives(now: Any, axis: str) -> str | None:
+    """The field that says who of a kind is alive."""
+    return now._living.get(axis, "alive" if axis == "agents" and "alive" in now.kinds else None)
+
+
+def _check(now: Any, rng: Any, parents: Any, axis: str, of: str, fields: dict[str, Any]) -> str:
     """The field that says who is alive, where all arguments fit."""
     if not all(isinstance(value, kind) for value, kind in ((now, State), (rng, Rng))):
         given = f"now={type(now).__name__}, rng={type(rng).__name__}"
         raise InputError(f"births: {given}, expected the state and the rng of the step: births(now, rng, parents)")
-    who = now._living.get(axis, "alive" if axis == "agents" and "alive" in now.kinds else None)
-    if who is None:
-        raise ModelError(f"births: {_nobody(now, axis)}")
+    who, begetters = _lives(now, axis), _lives(now, of)
+    for kind, lives in ((axis, who), (of, begetters)):
+        if lives is None:
+            raise ModelError(f"births: {_nobody(now, kind)}")
     alive = getattr(now, who)
     if alive.dtype.is_floating_point:
         raise ModelError("births: places are not differentiable; run without relax=, or without births")
     if not hasattr(now, "id"):
         raise ModelError("births: the state has no identities yet; call it within a step, not in init")
-    if axis != "agents" and axis not in getattr(now, "ids", {}):
-        raise ModelError(f"births: {axis} have no identities in an environment; births there are of agents alone")
+    if any(kind != "agents" and kind not in getattr(now, "ids", {}) for kind in (axis, of)):
+        raise ModelError(
+            f"births: {axis if axis != 'agents' else of} have no identities in an environment; births there are of "
+            f"agents alone"
+        )
     for name in fields:
         if name not in now.kinds or now.kinds[name].axes[:1] != (axis,):
             raise ModelError(f"births: {name!r} is not a field over {axis}; {nearest(name, now.kinds)}")
-    if not isinstance(parents, Tensor) or parents.shape != alive.shape:
+    wanted = getattr(now, str(begetters)).shape
+    if not isinstance(parents, Tensor) or parents.shape != wanted:
         got = f"has shape {tuple(parents.shape)}" if isinstance(parents, Tensor) else f"is {type(parents).__name__}"
-        raise ModelError(f"births: parents {got}, expected {tuple(alive.shape)}")
-    return who
+        raise ModelError(f"births: parents {got}, expected {tuple(wanted)}")
+    return str(who)
 
 
-def _begun(old: Any, axes: tuple[str, ...], own: str, source: Any, born: Tensor, parent: Tensor, name: str) -> Any:
-    """A field with the children's values put in."""
+def _begun(
+    old: Any, axes: tuple[str, ...], own: str, source: Any, born: Tensor, parent: tuple[Tensor, int], name: str
+) -> Any:
+    """A field with the children's values put in; `parent` is the place of each one's, and how many there are."""
     if isinstance(old, Stage | History):
         begun = _begun(old.value, axes, own, _codes(old, source, name), born, parent, name)
         return Stage(begun, old.levels) if isinstance(old, Stage) else History(begun, old.length)
     if axes[0] == own:
-        given = _given(old, source, name)
-        given = given[parent] if given.dim() else given
+        given = _given(old, source, parent[1], name)
+        given = given[parent[0]] if given.dim() else given
         narrow = given.to(old.dtype)
         if not old.dtype.is_floating_point:
             narrow = torch.where(narrow == given, narrow, -1)  # what did not fit is found as a fault: 256 is no 0
@@ -169,7 +186,7 @@ def _codes(old: Stage | History, source: Any, name: str) -> Any:
     return source.value
 
 
-def _given(old: Tensor, source: Any, name: str) -> Tensor:
+def _given(old: Tensor, source: Any, num: int, name: str) -> Tensor:
     """What is given of a field: a value for each parent, or 0-d for all children."""
     if isinstance(source, Real):  # wide, so that what does not fit is found
         number = int(source) if isinstance(source, Integral) else float(source)
@@ -181,9 +198,10 @@ def _given(old: Tensor, source: Any, name: str) -> Tensor:
             f"tensor, one for each parent"
         )
     floats = source.dtype.is_floating_point and not old.dtype.is_floating_point
-    if source.shape not in ((), old.shape) or floats:
+    wanted = (num, *old.shape[1:])
+    if source.shape not in ((), wanted) or floats:
         raise ModelError(
             f"births: {name} of the children is {source.dtype} {tuple(source.shape)}, expected {old.dtype} "
-            f"{tuple(old.shape)}, one for each parent, or one number"
+            f"{wanted}, one for each parent, or one number"
         )
     return source
