@@ -57,17 +57,19 @@ def test_seekers_form_ties(tools: Any, agents: int, slots: int, pools: int, side
     who, until = ties(3, agents, slots)
     room = (until <= 5).any(dim=2)
     seat = torch.where(room, torch.randint(-1, pools, room.shape), -1).to(torch.int32)
+    seat[2, 0], seat[0, -1] = ops.NO_ROOM, -1
     lasts = torch.rand(3, agents) * 9
-    lasts[:, ::7] = torch.inf
+    lasts[:, ::7], lasts[0, -1] = torch.inf, torch.nan
     key, draw = torch.randint(0, 2**32, (3, 2)), torch.tensor(11)
     ids = torch.stack([torch.randperm(agents) for _ in range(3)])
     changed = 0
     for named in (tools.empty, ids):
         given = (seat, lasts, named, key, tools.step, draw, 2**31 + 7, pools, sides)
-        new, after = tools.both(ops.form_ties, who, until, *given)
+        new, after, bad = tools.both(ops.form_ties, who, until, *given)
+        assert bad.tolist() == [[0, 1], [0, 0], [1, 0]]
         one = who[1:2], until[1:2], seat[1:2], lasts[1:2], named[-2:-1] if len(named) == 3 else named, key[1:2]
         alone = ops.form_ties(*one, *given[4:])
-        tools.assert_same_bits(alone, (new[1:2], after[1:2]))
+        tools.assert_same_bits(alone, (new[1:2], after[1:2], bad[1:2]))
         changed += int((after != until).sum())
         assert not ((after != until) & (until > 5)).any()
     assert changed > 0 or agents == 1

@@ -24,6 +24,7 @@ from denizen.ops._direction import Traffic as Traffic
 from denizen.ops._direction import direction as direction
 from denizen.ops._draws import draw_mask as draw_mask
 from denizen.ops._draws import draw_words as draw_words
+from denizen.ops._forming import NO_ROOM as NO_ROOM
 from denizen.ops._forming import form as form
 from denizen.ops._forming import form_ties as form_ties
 from denizen.ops._inductor import fuse_draws as fuse_draws

@@ -11,8 +11,7 @@ import triton
 import triton.language as tl
 
 from denizen.ops._appending import MOST_COLUMNS, TOGETHER, Happened, Race
-from denizen.ops._cuda_attribution import _race
-from denizen.ops._cuda_neighbours import _EDGES, _LANES
+from denizen.ops._cuda_attribution import RACES, _race
 
 assert TOGETHER == 4  # as many addresses of a kind as kernels take
 _SIZE, _WARPS = 4096, 8  # agents and warps of a program that writes rows
@@ -67,16 +66,19 @@ def _append_events_kernel(
     NUM: tl.constexpr,
     BY: tl.constexpr,
     HAS_IDS: tl.constexpr,
-    RACES: tl.constexpr,
+    PLACES: tl.constexpr,
+    ALIGNED: tl.constexpr,
     SIZE: tl.constexpr,
 ):
-    """Rows of a block in one step; with RACES also the places of their agents."""
+    """Rows of a block in one step; with PLACES also the places of their agents."""
     blocks = tl.cdiv(n, SIZE)
     turn = tl.program_id(0) // blocks // worlds
     world = (tl.program_id(0) // blocks % worlds).to(tl.int64)
     i = (tl.program_id(0) % blocks).to(tl.int64) * SIZE + tl.arange(0, SIZE)
     source = world * n + i
     mask = _of_turn(turn, m0, m1, m2, m3)
+    if ALIGNED:  # which a choice of addresses does not show
+        mask = tl.multiple_of(mask, 16)
     happened = (tl.load(mask + source, mask=i < n, other=0) != 0).to(tl.int32)
     num = tl.sum(happened)
     if num > 0:
@@ -90,7 +92,7 @@ def _append_events_kernel(
             who = tl.load(own + i, mask=fits, other=0)
         tl.store(out_id + target, who, mask=fits)
         tl.store(out_step + target, i * 0 + tl.load(step) + turn, mask=fits)
-        if RACES:
+        if PLACES:
             tl.store(out_place + target, i.to(tl.int32), mask=fits)
         if NUM > 0:
             _copied(c0, o0, source, target, fits, own, BY == 0, HAS_IDS)
@@ -144,7 +146,8 @@ def _race_rows_kernel(
     HAS_WEIGHT: tl.constexpr,
     HAS_IDS: tl.constexpr,
     LANES: tl.constexpr,
-    EDGES: tl.constexpr,
+    BITS: tl.constexpr,
+    AT_ONCE: tl.constexpr,
 ):
     """The races of graph NUMBER for the rows that some steps have just got."""
     world = (tl.program_id(0) // programs).to(tl.int64)
@@ -163,7 +166,7 @@ def _race_rows_kernel(
         reached = there & (tl.load(where + world * n + agent, mask=there, other=0) != 0)
         factor = _of_turn(turn, f0, f1, f2, f3) + world * factor_stride + NUMBER
         best, whose, place = _race(
-            _of_turn(turn, v0, v1, v2, v3)[:, None],
+            _of_turn(turn, v0, v1, v2, v3),
             weight,
             ptr,
             idx,
@@ -172,7 +175,7 @@ def _race_rows_kernel(
             reached,
             world * n,
             world * id_stride,
-            tl.load(factor, mask=there, other=0.0).to(tl.float64)[:, None],
+            tl.load(factor, mask=there, other=0.0).to(tl.float64),
             k0,
             k1,
             step.to(tl.uint32),
@@ -180,7 +183,8 @@ def _race_rows_kernel(
             HAS_WEIGHT,
             HAS_IDS,
             LANES,
-            EDGES,
+            BITS,
+            AT_ONCE,
         )
         found = reached & (place >= 0)
         best = tl.where(found, best, float("inf"))
@@ -231,7 +235,8 @@ def append_events(
         NUM=len(given),
         BY=plain.index(by) if by in plain else -1,
         HAS_IDS=ids.numel() > 0,
-        RACES=race is not None,
+        PLACES=race is not None,
+        ALIGNED=all(one.data_ptr() % 16 == 0 for one in masks),
         SIZE=_SIZE,
         num_warps=_WARPS,
     )
@@ -255,7 +260,7 @@ def _race_rows(
     factors = [one.factor.contiguous() for one in each]
     last = len(race.weights) - 1
     time = torch.empty(place.shape, dtype=torch.float64, device=place.device) if last else place
-    programs = max(1, min(triton.cdiv(place.shape[1], _LANES), _PROGRAMS // worlds))
+    programs = max(1, min(triton.cdiv(place.shape[1], RACES["LANES"]), _PROGRAMS // worlds))
     for number, (weight, pointer, index) in enumerate(zip(race.weights, race.in_ptr, race.in_idx, strict=True)):
         values = [one.values[number].contiguous() for one in each]
         where = [one.where[number].contiguous() for one in each]
@@ -284,8 +289,7 @@ def _race_rows(
             KEEPS_TIME=number < last,
             HAS_WEIGHT=weight.numel() > 0,
             HAS_IDS=ids.numel() > 0,
-            LANES=_LANES,
-            EDGES=_EDGES,
+            **RACES,
             num_warps=1,
             enable_fp_fusion=False,
         )

@@ -1,7 +1,7 @@
 """Who caused what on CUDA with Triton; the bits of `_attribution`.
 
-A program looks at a block of agents, notes those to whom it happened and reads their lists of in-neighbours, several
-agents and edges at once, as sums over neighbours do.
+A program looks at a block of agents and notes those to whom it happened; then each lane reads one's list of
+in-neighbours.
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from denizen.ops._cuda_draws import _philox
 from denizen.ops._cuda_neighbours import _launch, _note
 
 assert BITS == 52  # as shifts and exponents below have it
+RACES = {"LANES": 32, "BITS": 28, "AT_ONCE": 4}  # agents at once, edges that are marked in a word and loaded at once
 
 
 @triton.jit
@@ -46,6 +47,16 @@ def _arrival(first, second, rate):
 
 
 @triton.jit
+def _rate(values, weight, idx, row, edge, use, by, HAS_WEIGHT: tl.constexpr):
+    """(sender, rate float64) of an edge of each lane."""
+    place = tl.load(idx + edge, mask=use, other=0).to(tl.int64)
+    message = tl.load(values + row + place, mask=use, other=0).to(tl.float32)
+    if HAS_WEIGHT:
+        message = tl.where(message == 0, message, message * tl.load(weight + edge, mask=use, other=0.0))
+    return place, message.to(tl.float64) * by
+
+
+@triton.jit
 def _race(
     values,
     weight,
@@ -64,59 +75,63 @@ def _race(
     HAS_WEIGHT: tl.constexpr,
     HAS_IDS: tl.constexpr,
     LANES: tl.constexpr,
-    EDGES: tl.constexpr,
+    BITS: tl.constexpr,
+    AT_ONCE: tl.constexpr,
 ):
-    """(time, id, place) of the winner of each of LANES agents; inf where nobody runs."""
+    """(time, id, place) of the winner of each of LANES agents; inf where nobody runs.
+
+    A lane has an agent. First it marks who runs, in a word for so many edges: times are long to compute, and most
+    neighbours do not run.
+    """
     goal = agent
     if HAS_IDS:
         goal = tl.load(ids + id_row + agent, mask=use_agent, other=0)
     low, high = goal.to(tl.uint32), (goal >> 32).to(tl.uint32)
     a, b, c, _d = _philox(low, high, low * 0 + step, low * 0 + stream, k0, k1)
     start = tl.load(ptr + agent, mask=use_agent, other=0)
-    stop = tl.load(ptr + agent + 1, mask=use_agent, other=0)
+    degree = (tl.load(ptr + agent + 1, mask=use_agent, other=0) - start).to(tl.int32)
     best = tl.full((LANES,), float("inf"), tl.float64)
     best_id = tl.full((LANES,), 0x7FFFFFFFFFFFFFFF, tl.int64)
     best_place = tl.full((LANES,), -1, tl.int64)
-    for k in range(0, tl.max((stop - start).to(tl.int32)), EDGES):
-        edge = start[:, None] + k + tl.arange(0, EDGES)[None, :]
-        use = edge < stop[:, None]
-        place = tl.load(idx + edge, mask=use, other=0).to(tl.int64)
-        message = tl.load(values + row + place, mask=use, other=0).to(tl.float32)
-        if HAS_WEIGHT:
-            message = tl.where(message == 0, message, message * tl.load(weight + edge, mask=use, other=0.0))
-        rate = message.to(tl.float64) * by
-        runs = use & (rate > 0)
-        if tl.max(runs.to(tl.int32)) > 0:
-            repeat = place * 0
+    most = tl.max(degree)
+    for base in range(0, most, BITS):
+        marks = tl.zeros((LANES,), tl.int32)
+        count = tl.zeros((LANES,), tl.int32)
+        for k in range(0, tl.minimum(most - base, BITS), AT_ONCE):
+            some = tl.zeros((LANES,), tl.int32)
+            for u in tl.static_range(AT_ONCE):
+                use = base + k + u < degree
+                _place, rate = _rate(values, weight, idx, row, start + base + k + u, use, by, HAS_WEIGHT)
+                runs = (use & (rate > 0)).to(tl.int32)
+                some = some | (runs << u)
+                count += runs
+            marks = marks | (some << k)
+        for _ in range(tl.max(count)):
+            bit = marks & (0 - marks)
+            at = base - 127 + (bit.to(tl.float32).to(tl.int32, bitcast=True) >> 23)
+            runs = marks != 0
+            marks = marks ^ bit
+            edge = start + at
+            place, rate = _rate(values, weight, idx, row, edge, runs, by, HAS_WEIGHT)
+            repeat = tl.zeros((LANES,), tl.int64)
             back = 1
-            same = runs & (edge - 1 >= start[:, None])
+            same = runs & (at >= 1)
             same = same & (tl.load(idx + edge - 1, mask=same, other=-1).to(tl.int64) == place)
             while tl.max(same.to(tl.int32)) > 0:
                 repeat += same.to(tl.int64)
                 back += 1
-                same = same & (edge - back >= start[:, None])
+                same = same & (at >= back)
                 same = same & (tl.load(idx + edge - back, mask=same, other=-1).to(tl.int64) == place)
             sender = place
             if HAS_IDS:
                 sender = tl.load(ids + id_row + place, mask=runs, other=0)
             s_low, s_high = sender.to(tl.uint32), (sender >> 32).to(tl.uint32)
-            first, second, _e, _f = _philox(
-                s_low,
-                s_high,
-                repeat.to(tl.uint32),
-                s_low * 0 + c[:, None],
-                s_low * 0 + a[:, None],
-                s_low * 0 + b[:, None],
-            )
+            first, second, _e, _f = _philox(s_low, s_high, repeat.to(tl.uint32), s_low * 0 + c, a, b)
             time = tl.where(runs, _arrival(first, second, tl.where(runs, rate, 1.0)), float("inf"))
-            least = tl.min(time, 1)
-            wins = runs & (time == least[:, None])
-            whose = tl.min(tl.where(wins, sender, 0x7FFFFFFFFFFFFFFF), 1)
-            at = tl.max(tl.where(wins & (sender == whose[:, None]), place, -1), 1)
-            better = (least < best) | ((least == best) & (whose < best_id))
-            best = tl.where(better, least, best)
-            best_id = tl.where(better, whose, best_id)
-            best_place = tl.where(better, at, best_place)
+            better = runs & ((time < best) | ((time == best) & (sender < best_id)))
+            best = tl.where(better, time, best)
+            best_id = tl.where(better, sender, best_id)
+            best_place = tl.where(better, place, best_place)
     return best, best_id, best_place
 
 
@@ -145,7 +160,8 @@ def _attribute_kernel(
     HAS_IDS: tl.constexpr,
     SIZE: tl.constexpr,
     LANES: tl.constexpr,
-    EDGES: tl.constexpr,
+    BITS: tl.constexpr,
+    AT_ONCE: tl.constexpr,
 ):
     """The races of graph NUMBER; `time` is that of the winner so far, of those alone to whom it happened."""
     blocks = tl.cdiv(n, SIZE)
@@ -182,7 +198,8 @@ def _attribute_kernel(
                 HAS_WEIGHT,
                 HAS_IDS,
                 LANES,
-                EDGES,
+                BITS,
+                AT_ONCE,
             )
             first_one = lane < num
             which = tl.where(place >= 0, NUMBER, -1)
@@ -218,6 +235,7 @@ def attribute(
     time = torch.empty(shape, dtype=torch.float64, device=device) if last else source
     factor, ids, key = factor.contiguous(), ids.contiguous(), key.contiguous()
     grid, notes, constants = _launch(source)
+    constants = {name: constants[name] for name in ("SIZE", "num_warps")}
     for number, (weight, pointer, index) in enumerate(zip(weights, in_ptr, in_idx, strict=True)):
         _attribute_kernel[grid](
             values[number].contiguous(),
@@ -243,5 +261,6 @@ def attribute(
             HAS_IDS=ids.numel() > 0,
             enable_fp_fusion=False,
             **constants,
+            **RACES,
         )
     return source, layer

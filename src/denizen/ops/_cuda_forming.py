@@ -12,7 +12,7 @@ import triton.language as tl
 from denizen.ops._cuda_couples import _PER_BUCKET
 from denizen.ops._cuda_draws import _one_word
 from denizen.ops._cuda_neighbours import _note
-from denizen.ops._forming import FOREVER, LONGEST
+from denizen.ops._forming import FOREVER, LONGEST, NO_ROOM
 
 _SIZE, _LANES = 512, 128  # agents of a program that lists, of whom so many seekers at once
 _BLOCK, _PROGRAMS = 128, 1024  # seekers of a program, and programs of all worlds: they share seekers of any number
@@ -25,9 +25,11 @@ def _form_list_kernel(
     new_who,
     new_until,
     seat,
+    lasts,
     ids,
     key,
     draw,
+    bad,
     notes,
     count,
     head,
@@ -41,6 +43,7 @@ def _form_list_kernel(
     shift,
     stream,
     ids_stride,
+    NO_ROOM: tl.constexpr,
     SLOTS: tl.constexpr,
     HAS_IDS: tl.constexpr,
     SIZE: tl.constexpr,
@@ -50,7 +53,13 @@ def _form_list_kernel(
     world = (tl.program_id(0) // blocks).to(tl.int64)
     row, first = world * n, (tl.program_id(0) % blocks) * SIZE
     i = first + tl.arange(0, SIZE)
-    chosen = tl.load(seat + row + i, mask=i < n, other=-1) >= 0
+    sought = tl.load(seat + row + i, mask=i < n, other=-1)
+    chosen = sought >= 0
+    wrong = ~(tl.load(lasts + row + i, mask=i < n, other=0.0) >= 0)
+    if tl.max((sought == NO_ROOM).to(tl.int32)) > 0:
+        tl.atomic_max(bad + 2 * world, 1)
+    if tl.max(wrong.to(tl.int32)) > 0:
+        tl.atomic_max(bad + 2 * world + 1, 1)
     slots = tl.full((), SLOTS, tl.int64)
     for k in tl.static_range(SLOTS):
         at = slots * first + k * SIZE + tl.arange(0, SIZE)
@@ -211,18 +220,18 @@ def form_ties(
     stream: int,
     num_pools: int,
     sides: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """`_forming.form_ties`."""
     worlds, n, slots = who.shape
     who, until, seat, lasts = who.contiguous(), until.contiguous(), seat.contiguous(), lasts.contiguous()
     ids, key, device = ids.contiguous(), key.contiguous(), who.device
     new_who, new_until = torch.empty_like(who), torch.empty_like(until)
     if not who.numel():
-        return new_who, new_until
+        return new_who, new_until, torch.zeros(worlds, 2, dtype=torch.int32, device=device)
     per = triton.next_power_of_2(max(1, n // (_PER_BUCKET * num_pools)))
     shift, buckets = 33 - per.bit_length(), per * num_pools
-    zeros = torch.zeros(2 * worlds * buckets + worlds, dtype=torch.int32, device=device)
-    count, head, total = zeros.split([worlds * buckets, worlds * buckets, worlds])
+    zeros = torch.zeros((2 * buckets + 3) * worlds, dtype=torch.int32, device=device)  # one launch for all
+    bad, count, head, total = zeros.split([2 * worlds, worlds * buckets, worlds * buckets, worlds])
     notes = torch.empty(worlds, n, dtype=torch.int16, device=device)
     word = torch.empty(worlds, n, dtype=torch.int64, device=device)
     seeker, after, order, rank = torch.empty(4, worlds, n, dtype=torch.int32, device=device)
@@ -233,9 +242,11 @@ def form_ties(
         new_who,
         new_until,
         seat,
+        lasts,
         ids,
         key,
         draw,
+        bad,
         notes,
         count,
         head,
@@ -249,6 +260,7 @@ def form_ties(
         shift,
         stream,
         stride,
+        NO_ROOM=NO_ROOM,
         SLOTS=slots,
         HAS_IDS=named,
         SIZE=_SIZE,
@@ -305,4 +317,4 @@ def form_ties(
         BLOCK=_BLOCK,
         enable_fp_fusion=False,
     )
-    return new_who, new_until
+    return new_who, new_until, bad.view(worlds, 2)

@@ -78,7 +78,10 @@ def _bin_kernel(
 
 
 @triton.jit
-def _fill_kernel(cell, rank, start, order, n, cells, BLOCK: tl.constexpr):
+def _fill_kernel(
+    position, cell, rank, start, filled, n, cells, DIMS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Agent, cell and position of each slot, in one piece of memory: what is scattered once is read in order."""
     blocks = tl.cdiv(n, BLOCK)
     world = (tl.program_id(0) // blocks).to(tl.int64)
     i = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
@@ -86,15 +89,25 @@ def _fill_kernel(cell, rank, start, order, n, cells, BLOCK: tl.constexpr):
     c = tl.load(cell + world * n + i, mask=live, other=0)
     slot = tl.load(start + world * (cells + 3) + c, mask=live, other=0)
     slot += tl.load(rank + world * n + i, mask=live, other=0)
-    tl.store(order + world * n + slot, i, mask=live)
+    at = position + (world * n + i) * DIMS
+    x = tl.load(at, mask=live, other=0.0).to(tl.int32, bitcast=True)
+    y, z = x, x
+    if DIMS > 1:
+        y = tl.load(at + 1, mask=live, other=0.0).to(tl.int32, bitcast=True)
+    if DIMS > 2:
+        z = tl.load(at + 2, mask=live, other=0.0).to(tl.int32, bitcast=True)
+        words = tl.join(tl.join(tl.join(i, z), tl.join(x, z)), tl.join(tl.join(c, z), tl.join(y, z)))
+    else:
+        words = tl.join(tl.join(i, x), tl.join(c, y))
+    words = tl.reshape(words, (BLOCK, WORDS))
+    to = filled + ((world * n + slot) * WORDS)[:, None] + tl.arange(0, WORDS)[None, :]
+    tl.store(to, words, mask=live[:, None])
 
 
 @triton.jit
 def _settle_kernel(
-    position,
     key,
     key_stride,
-    cell,
     start,
     filled,
     order,
@@ -103,6 +116,7 @@ def _settle_kernel(
     n,
     cells,
     DIMS: tl.constexpr,
+    WORDS: tl.constexpr,
     HAS_KEY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -111,8 +125,9 @@ def _settle_kernel(
     s = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     live = s < n
     row = world * n
-    agent = tl.load(filled + row + s, mask=live, other=0)
-    c = tl.load(cell + row + agent, mask=live, other=0)
+    own = filled + (row + s) * WORDS
+    agent = tl.load(own, mask=live, other=0)
+    c = tl.load(own + 1, mask=live, other=0)
     first = start + world * (cells + 3)
     there = live & (c < cells)
     begin = tl.load(first + c, mask=there, other=0)
@@ -123,7 +138,7 @@ def _settle_kernel(
     smaller = tl.zeros((BLOCK,), tl.int32)
     for k in range(tl.max(end - begin)):
         use = begin + k < end
-        other = tl.load(filled + row + begin + k, mask=use, other=0)
+        other = tl.load(filled + (row + begin + k) * WORDS, mask=use, other=0)
         theirs = other.to(tl.int64)
         if HAS_KEY:
             theirs = tl.load(key + world * key_stride + other, mask=use, other=0)
@@ -132,7 +147,7 @@ def _settle_kernel(
     tl.store(order + row + slot, agent, mask=live)
     tl.store(cell_of + row + slot, c, mask=live)
     for axis in tl.static_range(DIMS):
-        x = tl.load(position + (row + agent) * DIMS + axis, mask=live, other=0.0)
+        x = tl.load(own + 2 + axis, mask=live, other=0).to(tl.float32, bitcast=True)
         tl.store(place + (world * DIMS + axis) * n + slot, x + 0.0, mask=live)
 
 
@@ -178,7 +193,8 @@ def bin_agents(
     place = torch.empty(worlds, dims, num, device=position.device)
     if not position.numel():
         return order, start, cell_of, place
-    cell, rank, filled = room(), room(), room()
+    cell, rank, words = room(), room(), 4 if dims < 3 else 8
+    filled = torch.empty(worlds, num, words, dtype=torch.int32, device=position.device)
     grid = (triton.cdiv(num, _BLOCK) * worlds,)
     lengths, along = [*size, 1.0, 1.0][:3], [*counts, 1, 1][:3]
     there = None if present is None else (present != 0).to(torch.int8).contiguous()
@@ -199,12 +215,10 @@ def bin_agents(
         BLOCK=_BLOCK,
     )
     start = _added_up(start)
-    _fill_kernel[grid](cell, rank, start, filled, num, cells, BLOCK=_BLOCK)
+    _fill_kernel[grid](position, cell, rank, start, filled, num, cells, DIMS=dims, WORDS=words, BLOCK=_BLOCK)
     _settle_kernel[grid](
-        position,
         key,
         num if key.numel() and len(key) > 1 else 0,
-        cell,
         start,
         filled,
         order,
@@ -213,6 +227,7 @@ def bin_agents(
         num,
         cells,
         DIMS=dims,
+        WORDS=words,
         HAS_KEY=key.numel() > 0,
         BLOCK=_BLOCK,
     )

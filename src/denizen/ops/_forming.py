@@ -14,6 +14,7 @@ from denizen.ops._slots import folded_slots, join
 
 FOREVER = 2**31 - 1
 LONGEST = 2.0**30  # steps
+NO_ROOM = -2  # seat of who seeks and has no free slot
 
 
 def _ends(lasts: Tensor, word: Tensor, step: Tensor) -> Tensor:
@@ -35,11 +36,12 @@ def _form(
     stream: int,
     num_pools: int,
     sides: bool,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """One op after the other; arguments as `form_ties`, in any dtype of slots."""
     word = draw_words(ids, seat.shape[1], key, draw, stream)
     partner = couples(seat, word, ids, num_pools, sides)
-    return join(who, until, partner.to(who.dtype), _ends(lasts, word, step).to(until.dtype), ids, step)
+    bad = torch.stack([(seat == NO_ROOM).any(dim=1), (~(lasts >= 0)).any(dim=1)], dim=1).to(torch.int32)
+    return *join(who, until, partner.to(who.dtype), _ends(lasts, word, step).to(until.dtype), ids, step), bad
 
 
 @register
@@ -55,15 +57,14 @@ def form_ties(
     stream: int,
     num_pools: int,
     sides: bool,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Ties with new partners in free slots.
 
     Args:
         who: int32 `[W, N, K]`.
         until: int32 `[W, N, K]`.
-        seat: int32 `[W, N]`: pool in which an agent seeks, -1 for who seeks nobody; who seeks has a free slot.
-        lasts: float32 `[W, N]`, not negative, in steps, which are rounded by lot; that of the one with the lower id
-            holds.
+        seat: int32 `[W, N]`: pool in which an agent seeks, -1 for who seeks nobody, `NO_ROOM`.
+        lasts: float32 `[W, N]` in steps, which are rounded by lot; that of the one with the lower id holds.
         ids: int64 `[1 or W, N]`, or empty for 0 … N - 1.
         key: int64 `[W, 2]`.
         step: int64 0-d: a slot is taken where ``until > step``.
@@ -73,7 +74,8 @@ def form_ties(
         sides: as `couples`.
 
     Returns:
-        The new `who` and `until`.
+        The new `who` and `until`, and int32 `[W, 2]`: whether somebody had no room, and whether a duration was negative
+        or NaN.
     """
     arguments = (who, until, seat, lasts, ids, key, step, draw, stream, num_pools, sides)
     if variant(who.device) == "triton":
@@ -85,7 +87,8 @@ def form_ties(
 
 @torch.library.register_fake("denizen::form_ties")
 def _(who, until, seat, lasts, ids, key, step, draw, stream, num_pools, sides):
-    return torch.empty_like(who), torch.empty_like(until)
+    bad = seat.new_empty(len(seat), 2, dtype=torch.int32)
+    return torch.empty_like(who), torch.empty_like(until), bad
 
 
 @vmap_rule("form_ties")
@@ -96,7 +99,7 @@ def _(info, in_dims, who, until, seat, lasts, ids, key, step, draw, stream, num_
     ids = ids if in_dims[4] is None else fold_worlds(ids, in_dims[4], batch)
     key = fold_worlds(key, in_dims[5], batch)
     out = form_ties(who, until, seat, lasts, ids, key, step, draw, stream, num_pools, sides)
-    return tuple(unfold_worlds(part, batch) for part in out), (0, 0)
+    return tuple(unfold_worlds(part, batch) for part in out), (0, 0, 0)
 
 
 def form(
@@ -111,7 +114,7 @@ def form(
     stream: int,
     num_pools: int,
     sides: bool,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Ties with new partners in free slots: see `form_ties`, and `Ties.form` for a relaxed run's real slots."""
     one = who.is_cuda and who.dtype == until.dtype == torch.int32
     return (form_ties if one else _form)(who, until, seat, lasts, ids, key, step, draw, stream, num_pools, sides)

@@ -120,21 +120,20 @@ class Ties:
         degree, wanted = self.degree(), seeks.detach() != 0
         if seeks.dtype.is_floating_point:  # a relaxed run
             rng._bad.append((_SHARES.format(name), (wanted & (seeks.detach() != 1)).any().to(torch.int8)))
-        full = degree == slots
-        rng._bad.append((_FULL.format(name, slots), (wanted & full).any().to(torch.int8)))
         seat = torch.zeros_like(degree) if pool is None else pool.detach().to(torch.int32)
         if pool is not None:
             rng._bad.append((_POOL.format(name, pools - 1), ((seat < 0) | (seat >= pools)).any().to(torch.int8)))
             seat = seat.clamp(0, pools - 1)
         if side is not None:
             seat = 2 * seat + (side.detach() != 0)
-        seat = torch.where(wanted & ~full, seat, -1).to(torch.int32)
+        seat = torch.where(wanted, torch.where(degree < slots, seat, ops.NO_ROOM), -1).to(torch.int32)
         pools = pools if side is None else 2 * pools
         days = lot._per_agent(lasts)
-        lot._bad.append((_LASTS.format(name), (~(days >= 0)).any().to(torch.int8)))
         fields = self.who[None], self.until[None], seat[None], (days.detach() / lot._dt)[None]
         draws = lot._id_row(), lot._key[None], self.step, lot._step, lot._stream("lot")
-        who, until = ops.form(*fields, *draws, pools, side is not None)
+        who, until, bad = ops.form(*fields, *draws, pools, side is not None)
+        rng._bad.append((_FULL.format(name, slots), bad[0, 0].to(torch.int8)))
+        rng._bad.append((_LASTS.format(name), bad[0, 1].to(torch.int8)))
         return Ties(who[0], until[0], self.step)
 
     def end(self, agents: Tensor) -> "Ties":
