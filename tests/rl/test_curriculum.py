@@ -125,9 +125,8 @@ def test_several_seeds_at_once_earn_their_own():
 @pytest.mark.slow
 def test_two_processes_earn_what_one_does(tmp_path):
     script = Path(__file__).with_name("programs") / "earned_in_processes.py"
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    for words in (["one"], [*launch, "two"]):
+    for words in (["one"], [str(Path(__file__).with_name("ranks.py")), "two"]):
         call = [sys.executable, *words[:-1], str(script), words[-1]]
         subprocess.run(call, cwd=tmp_path, env=environment, check=True, capture_output=True)
     rows = [read_metrics(tmp_path / name) for name in ("one", "two")]
