@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -324,3 +325,28 @@ def test_policies_fit_worlds_of_the_same_leaves():
         dz.rl.evaluate(env, dz.rl.mlp(Desk(), (4,)))
     assert dataclasses.replace(SEES) == SEES
     assert len({SEES, dataclasses.replace(SEES)}) == 1
+
+
+def test_adapters_give_and_take_trees():
+    pytest.importorskip("gymnasium")
+    pytest.importorskip("pettingzoo")
+    single = dz.rl.to_gymnasium(Desk(), device="cpu")
+    look, _ = single.reset(seed=3)
+    assert single.observation_space.contains(look)
+    single.action_space.seed(0)
+    action = single.action_space.sample()
+    action[1]["two"][1] = 0 if look["picture"].argmax() else 2  # open
+    vector = dz.rl.to_gymnasium(dz.rl.Worlds(Desk(), 2, device="cpu", max_resets=2))
+    seen, _ = vector.reset(seed=3)
+    assert vector.observation_space.contains(seen)
+    assert seen["more"][0][0] == look["more"][0]
+    both = (np.repeat(action[0], 2), {name: np.stack([part] * 2) for name, part in action[1].items()})
+    assert vector.step(both)[1][0] == pytest.approx(single.step(action)[1])
+    world = dz.rl.to_pettingzoo(Desk(), device="cpu")
+    looks, _ = world.reset(seed=3)
+    assert world.observation_space("agent_0").contains(looks["agent_0"])
+    paid = vector.reset(seed=3) and vector.step(both)[1][0]
+    assert world.step({"agent_0": action})[1]["agent_0"] == pytest.approx(paid)
+    single.reset()
+    with pytest.raises(InputError, match=r"step: action has shape \(3,\) at \[1\]\['two'\], expected \(2,\)"):
+        single.step((4, {"two": np.zeros(3, int), "far": np.zeros(1)}))

@@ -13,7 +13,7 @@ from denizen.errors import InputError, need
 from denizen.model import Discrete, Env, Observed, Space
 from denizen.model import _space_trees as trees
 from denizen.model._env import can_draw, picture
-from denizen.rl._gymnasium_spaces import array, arrays, tensors_of, to_space
+from denizen.rl._gymnasium_spaces import array, arrays, checked_parts, tensors_of, to_space
 from denizen.rl._worlds import Step, Worlds, WorldsState, check_env, named
 
 AUTORESET = ("same_step", "next_step", "disabled")
@@ -214,9 +214,10 @@ class _GymnasiumWorld:
         if self._over:
             raise InputError("step: the life is over; call reset() first")
         space = self.worlds.env.action_space
-        if np.shape(action) != space.shape:
-            raise InputError(f"step: action has shape {np.shape(action)}, expected {space.shape}")
-        step = self.worlds.step(tensors_of(space, np.asarray(action)[None]))
+        batch = trees.mapped(
+            space, lambda part, _: np.asarray(part)[None], checked_parts(space, action, "step: action")
+        )
+        step = self.worlds.step(tensors_of(space, batch))
         self.worlds.check()
         terminated, truncated = bool(step.terminated), bool(step.truncated)
         self._over = terminated or truncated

@@ -11,7 +11,7 @@ from torch import Tensor
 from denizen import _tree
 from denizen.errors import InputError
 from denizen.model import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
-from denizen.model._space_trees import Leaf, mapped
+from denizen.model._space_trees import Leaf, at, leaves, mapped, values
 
 ROUNDING = 1e-6  # of what other libraries scale in float32
 
@@ -109,18 +109,30 @@ def arrays(tree: Any) -> Any:
     return _tree.map_tensors(array, tree)
 
 
-def tensors_of(space: Space, values: Any) -> Any:
+def tensors_of(space: Space, given: Any) -> Any:
     """What a user gives as actions, NumPy or numbers, as tensors.
 
     Other libraries scale actions to the bounds of a space, which by rounding may end a little beyond them.
     """
     if isinstance(space, Dict | Tuple):
-        return mapped(space, lambda part, leaf: tensors_of(leaf, part), values)
-    given = torch.as_tensor(values)
-    if not isinstance(space, Box) or not given.is_floating_point():
-        return given
-    near = space.nearest(given)
-    return torch.where((given - near).abs() <= ROUNDING * (1 + near.abs()), near, given)
+        return mapped(space, lambda part, leaf: tensors_of(leaf, part), given)
+    action = torch.as_tensor(given)
+    if not isinstance(space, Box) or not action.is_floating_point():
+        return action
+    near = space.nearest(action)
+    return torch.where((action - near).abs() <= ROUNDING * (1 + near.abs()), near, action)
+
+
+def checked_parts(space: Space, action: Any, what: str) -> Any:
+    """One action, whose parts have the shapes of a space; raises `InputError` elsewhere."""
+    try:
+        parts = values(space, action)
+    except InputError as error:
+        raise InputError(f"{what} {error}") from error
+    for part, (path, leaf) in zip(parts, leaves(space), strict=True):
+        if np.shape(part) != leaf.shape:
+            raise InputError(f"{what} has shape {np.shape(part)}{at(path)}, expected {leaf.shape}")
+    return action
 
 
 def to_dtype(values: Any, space: Space) -> Any:

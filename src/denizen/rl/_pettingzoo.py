@@ -12,7 +12,7 @@ from denizen.errors import InputError, nearest, need
 from denizen.model import Box, Env, Observed
 from denizen.model import _space_trees as trees
 from denizen.model._env import can_draw, picture
-from denizen.rl._gymnasium_spaces import array, to_space
+from denizen.rl._gymnasium_spaces import array, checked_parts, to_space
 from denizen.rl._worlds import Worlds
 
 
@@ -135,7 +135,9 @@ class _PettingZooWorld:
     def _action(self, actions: dict[str, Any]) -> Any:
         space = self.worlds.env.action_space
         nothing = trees.idle(space, (), torch.device("cpu"))  # who does not act does nothing wrong
-        each = [self._parts(name, actions.get(name, nothing)) for name in self.possible_agents]
+        for name, action in actions.items():
+            checked_parts(space, action, f"step: the action of {name!r}")
+        each = [trees.values(space, actions.get(name, nothing)) for name in self.possible_agents]
         columns = []
         for (_, leaf), parts in zip(trees.leaves(space), zip(*each, strict=True), strict=True):
             given = np.stack([np.asarray(part) for part in parts])
@@ -144,19 +146,6 @@ class _PettingZooWorld:
             batch = torch.as_tensor(given)[None]
             columns.append(batch[:, 0] if self._alone else batch)
         return trees.built(space, columns)
-
-    def _parts(self, name: str, action: Any) -> list[Any]:
-        """What an agent's action has at each leaf; raises `InputError` where it is built otherwise."""
-        space = self.worlds.env.action_space
-        try:
-            parts = trees.values(space, action)
-        except InputError as error:
-            raise InputError(f"step: the action of {name!r} {error}") from error
-        for part, (path, leaf) in zip(parts, trees.leaves(space), strict=True):
-            if np.shape(part) != leaf.shape:
-                found = f"shape {np.shape(part)}{trees.at(path)}"
-                raise InputError(f"step: the action of {name!r} has {found}, expected {leaf.shape}")
-        return parts
 
     def _inside(self, observed: Observed) -> list[str]:
         if observed.acting is None:
