@@ -265,6 +265,7 @@ def test_several_actors_share_a_policy():
         (lambda: start("sac", other="td3"), "expected a dz.rl.SoftActorCritic, such as dz.rl.soft_mlp"),
         (lambda: start("dqn", other="ppo"), "expected a dz.rl.QNetwork, such as dz.rl.q_mlp"),
         (lambda: start("sac", num_envs=300), "buffer_size=200, expected at least 600"),
+        (lambda: start("sac", buffer_size=10**14), "its looks alone are 1,200,000.0 GB; take a smaller one"),
         (lambda: dz.train(*made("sac")[:2], dz.PPO(), 1000), "expected a dz.rl.ActorCritic"),
         (lambda: dropped(), "the policy has Dropout"),
     ],

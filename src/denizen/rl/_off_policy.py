@@ -17,7 +17,7 @@ from denizen.rl._draws import Draws
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import Judged, Policy, check_fits, rows_of
 from denizen.rl._priorities import Priorities
-from denizen.rl._replay import Batch, Replay, most_cuts
+from denizen.rl._replay import Batch, Replay, most_cuts, num_bytes
 from denizen.rl._rollout import Rollout, can_cut
 from denizen.rl._settings import numbers, switches, wholes
 from denizen.rl._training import Training
@@ -131,16 +131,23 @@ class OffPolicyTraining(Training):
         env, state = worlds.env, self.rollout.state
         steps = algorithm.buffer_size // state.rows
         at_will = type(env).truncated is not Env.truncated
-        self.replay = Replay(
-            steps,
-            state.observed.observation,
-            self.rollout.fields["action"][0],
-            gamma=algorithm.gamma,
-            n_steps=algorithm.n_steps,
-            action_mask=state.observed.action_mask,
-            most_cuts=most_cuts(steps, env.time_limit, at_will) if can_cut(env) else 0,
-            gaps=worlds.max_resets < worlds.num_envs or state.observed.acting is not None,
-        )
+        try:
+            self.replay = Replay(
+                steps,
+                state.observed.observation,
+                self.rollout.fields["action"][0],
+                gamma=algorithm.gamma,
+                n_steps=algorithm.n_steps,
+                action_mask=state.observed.action_mask,
+                most_cuts=most_cuts(steps, env.time_limit, at_will) if can_cut(env) else 0,
+                gaps=worlds.max_resets < worlds.num_envs or state.observed.acting is not None,
+            )
+        except RuntimeError as error:  # torch's, on every device
+            size = num_bytes(_tree.tensors(state.observed.observation)) * steps
+            raise InputError(
+                f"{type(algorithm).__name__}.init: buffer_size={algorithm.buffer_size} does not fit into the memory of "
+                f"{worlds.device}: its looks alone are {size / 1e9:,.1f} GB; take a smaller one"
+            ) from error
         self.priorities: Priorities | None = None
         self.learnt = torch.zeros((), dtype=torch.int64, device=worlds.device)
         self.draws = Draws(seed, torch.arange(algorithm.batch_size, device=worlds.device))

@@ -8,6 +8,7 @@ from .model import Pole as Pole
 ENTRY = WorldEntry(
     about="balance a pole on a cart",
     build=CartPole,
+    steps_of={"dqn": 50_000},
     settings={
         "ppo": {"num_envs": 4, "num_steps": 128},  # CleanRL's ppo.py, which are PPO's defaults otherwise
         "grpo": {
@@ -17,6 +18,16 @@ ENTRY = WorldEntry(
             "update_epochs": 4,
             "num_minibatches": 4,
             "learning_rate": "3e-3:0",
+        },
+        # Those of RL Baselines3 Zoo, whose network is 256-256.
+        "dqn": {
+            "num_steps": 32,
+            "gradient_steps": 128,
+            "batch_size": 64,
+            "buffer_size": 100_000,
+            "learning_rate": 2.3e-3,
+            "target_every": 128,
+            "epsilon": "1:0.04:0:0.16",
         },
     },
 )
