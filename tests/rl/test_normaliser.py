@@ -209,23 +209,20 @@ def test_a_cloned_policy_has_the_statistics_of_its_states():
 
 
 @pytest.mark.slow
-def test_pendulum_is_learnt_with_both_and_hardly_without():
-    env, means = Pendulum(), []
-    for on in (True, False):
-        ppo = dz.PPO(
-            num_envs=16,
-            num_steps=128,
-            update_epochs=6,
-            num_minibatches=8,
-            gamma=0.9,
-            learning_rate=1e-3,
-            ent_coef=0.0,
-            value_clip=None,
-            vf_coef=0.5,
-            normalise_rewards=on,
-        )
-        policy = dz.rl.mlp(env, normalise=on)
-        dz.train(env, policy, ppo, 60_000, device="cpu", progress=False)
-        means.append(dz.rl.evaluate(env, policy, num_envs=64, greedy=True).mean)
-    assert means[0] > -400, means
-    assert means[0] > means[1] + 300, means
+def test_pendulum_is_learnt_with_both():
+    env = Pendulum()
+    ppo = dz.PPO(
+        num_envs=16,
+        num_steps=128,
+        update_epochs=6,
+        num_minibatches=8,
+        gamma=0.9,
+        learning_rate=1e-3,
+        ent_coef=0.0,
+        value_clip=None,
+        vf_coef=0.5,
+        normalise_rewards=True,
+    )
+    policy = dz.rl.mlp(env, normalise=True)
+    dz.train(env, policy, ppo, 60_000, device="cpu", progress=False)
+    assert dz.rl.evaluate(env, policy, num_envs=64, greedy=True).mean > -400, "about -1,200 at the beginning"
