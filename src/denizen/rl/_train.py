@@ -33,7 +33,7 @@ from denizen.rl._curriculum import described
 from denizen.rl._distributions import Gaussian
 from denizen.rl._dqn import DQN
 from denizen.rl._evaluate import Evaluation, Validation
-from denizen.rl._from_gymnasium import FromGymnasium, later_seed
+from denizen.rl._from_gymnasium import Foreign, FromGymnasium, later_seed
 from denizen.rl._grpo import GRPO
 from denizen.rl._live import live_view
 from denizen.rl._metrics import Times, measures_of
@@ -502,7 +502,8 @@ class Loop:
         training, samples = self.training, self.training.algorithm.samples
         show = progress and processes.rank() == 0
         env, missing = training.worlds.env, (training.num_updates - self.done) * samples
-        view = live_view(missing, show, type(env).__name__, measures_of(env))
+        name = env.name if isinstance(env, Foreign) else type(env).__name__
+        view = live_view(missing, show, name, measures_of(env))
         with view as (advance, show_row), self._writer(show_row) as writer:
             while self.done < training.num_updates and not self._faulty and not self._over:
                 with uninterrupted():  # Ctrl-C waits for the end of the update, where everything fits together
