@@ -6,6 +6,7 @@ people; nothing is rebuilt from them.
 
 import dataclasses
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -175,7 +176,8 @@ def _hook(name: str) -> bool:
 
 
 def _generated(function: Callable[..., Any]) -> bool:
-    return function.__code__.co_filename == "<string>"  # type: ignore[attr-defined]  # written by dataclasses
+    """Whether dataclasses wrote it; `Model` wraps their constructor."""
+    return inspect.unwrap(function).__code__.co_filename == "<string>"  # type: ignore[attr-defined]
 
 
 def _function(function: FunctionType) -> str:
