@@ -284,6 +284,26 @@ def test_a_tree_of_inputs_may_be_an_environments_own():
     policy = dz.rl.mlp(Half(), (8,))
     assert policy.body[1].in_features == 17
     dz.train(Half(), policy, dz.PPO(num_envs=4, num_steps=4, num_minibatches=2), 16, **QUIET)
+    assert dz.rl.mlp(Half(), (8,), normalise=True).normaliser.mean.shape == (17,)
+    with pytest.raises(InputError, match="normaliser is of one tensor of inputs, and Half gives a tree"):
+        dz.rl.conv(Half(), (4,), 8, normalise=True)
+
+
+def test_off_policy_learners_see_trees():
+    class One(Desk):
+        action_space = Discrete(3, start=3)
+
+        def action_mask(self, now):
+            return None
+
+        def step(self, now, action, rng):
+            return now
+
+        def reward(self, before, action, now):
+            return (action == 3 + before.digit).to(torch.float32)
+
+    algorithm = dz.rl.DQN(num_envs=4, learning_starts=16)
+    assert dz.train(One(), dz.rl.q_mlp(One(), (8,)), algorithm, 64, **QUIET)["faulty"][-1] == 0
 
 
 def test_imitation_takes_trees():

@@ -14,7 +14,7 @@ from denizen.model import Box, Discrete, Env
 from denizen.rl._box_distributions import SquashedGaussian
 from denizen.rl._conv_encoder import ConvEncoder
 from denizen.rl._distributions import Certain, Distribution, Greedy
-from denizen.rl._policy import Judged, Policy
+from denizen.rl._policy import Judged, Policy, Tower, shapes_of
 from denizen.rl._ready_policies import _check_widths, _flat_width, _layers, _seeded
 from denizen.rl._worlds import check_env
 
@@ -271,7 +271,7 @@ def _twin_mlp(cls: Any, name: str, env: Env, hidden: Sequence[int], seed: int) -
 
 
 def _body(env: Env, hidden: Sequence[int]) -> nn.Module:
-    return nn.Sequential(nn.Flatten(), *_layers(_flat_width(env), hidden, nn.ReLU))
+    return Tower(nn.Flatten(), *_layers(_flat_width(env), hidden, nn.ReLU))
 
 
 # --- what does not fit ------------------------------------------------------------------------------------------------
@@ -320,9 +320,9 @@ def _width(policy: Policy, body: nn.Module) -> int:
     try:
         with torch.no_grad():
             out = body(given)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, TypeError, AttributeError) as error:
         raise InputError(
-            f"{what}: body does not take inputs of shape {('rows', *given.shape[1:])}, which "
+            f"{what}: body does not take inputs of shape {shapes_of(given)}, which "
             f"{type(policy.env).__name__} gives: {str(error).splitlines()[0]}"
         ) from error
     if out.dim() != 2 or out.shape[0] != 1:
@@ -337,7 +337,7 @@ def _check_critics(policy: "TwinCritics", size: int) -> None:
             out = policy.critics(given, torch.zeros(1, size))
     except (RuntimeError, ValueError, TypeError) as error:
         raise InputError(
-            f"{what}: critics do not take inputs of shape {('rows', *given.shape[1:])} and actions ('rows', {size}): "
+            f"{what}: critics do not take inputs of shape {shapes_of(given)} and actions ('rows', {size}): "
             f"{str(error).splitlines()[0]}"
         ) from error
     if out.dim() != 2 or out.shape[1] != 1:

@@ -241,7 +241,13 @@ class ActorCritic(Policy):
                 raise InputError(
                     f"ActorCritic: normaliser is {named(normaliser)}, expected a dz.rl.Normaliser(shape), or None"
                 )
-            normaliser.check(self.inputs(self._example()))
+            given = self.inputs(self._example())
+            if not isinstance(given, Tensor):
+                raise InputError(
+                    f"ActorCritic: normaliser is of one tensor of inputs, and {type(self.env).__name__} gives a tree; "
+                    f"take dz.rl.mlp, which puts them side by side, or scale them in network_input"
+                )
+            normaliser.check(given)
         return normaliser
 
     @contextlib.contextmanager
@@ -273,9 +279,8 @@ class ActorCritic(Policy):
             with torch.no_grad():
                 out = body(given)
         except (RuntimeError, ValueError, TypeError, AttributeError) as error:  # the second of BatchNorm, for one row
-            shapes = _tree.map_tensors(lambda part: ("rows", *part.shape[1:]), given)
             raise InputError(
-                f"ActorCritic: {name} does not take inputs of shape {shapes}, which "
+                f"ActorCritic: {name} does not take inputs of shape {shapes_of(given)}, which "
                 f"{type(self.env).__name__} gives: {str(error).splitlines()[0]}"
             ) from error
         if out.dim() != 2 or out.shape[0] != 1:
@@ -484,6 +489,11 @@ def first_inputs(env: Env) -> Any:
     """Inputs of a network for one row of zeros."""
     space = env.observation_space
     return env.network_input(trees.unpacked(space, torch.zeros(1, *space.shape, dtype=space.dtype)))
+
+
+def shapes_of(given: Any) -> Any:
+    """Shapes of inputs of a network, for messages."""
+    return _tree.map_tensors(lambda part: ("rows", *part.shape[1:]), given)
 
 
 def side_by_side(given: Any) -> Tensor:
