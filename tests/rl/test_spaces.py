@@ -302,7 +302,7 @@ def test_off_policy_learners_see_trees():
         def reward(self, before, action, now):
             return (action == 3 + before.digit).to(torch.float32)
 
-    algorithm = dz.rl.DQN(num_envs=4, learning_starts=16)
+    algorithm = dz.rl.DQN(num_envs=4, learning_starts=16, batch_size=16, buffer_size=64)
     assert dz.train(One(), dz.rl.q_mlp(One(), (8,)), algorithm, 64, **QUIET)["faulty"][-1] == 0
 
 
