@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import denizen as dz
+from denizen.app._build import build
 from denizen.errors import InputError
 from denizen.rl._replay import Batch
 from denizen.rl._sac import temperature_loss
@@ -288,3 +289,16 @@ def dropped():
     env, _, algorithm = made("dqn")
     body = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1))
     return algorithm.init(env, dz.rl.QNetwork(env, body), total_steps=1000, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("kind", "world", "steps"),
+    [("sac", "pendulum", 30_000), ("td3", "pendulum", 30_000), ("dqn", "cartpole", 50_000), ("dqn", "breakout", None)],
+)
+def test_the_command_line_builds_them(kind, world, steps):
+    settings = {"world_name": world, "algo": kind, "steps": None, "world": {}, "policy": {}, "set": {"tau": "0.5"}}
+    made = build(settings, 0)
+    assert type(made.algorithm).__name__ == kind.upper()
+    assert made.algorithm.tau == 0.5
+    assert steps in (made.steps, None)
+    assert isinstance(made.policy, type(KINDS[kind][1](KINDS[kind][0]())))
