@@ -216,6 +216,9 @@ def test_what_is_no_game_or_no_opponent():
         dz.rl.SelfPlay(game, pool=0)
     with pytest.raises(refused, match="SelfPlay: policy has a memory"):
         dz.PPO(**PLAY).init(dz.rl.SelfPlay(game), memory, total_steps=1, device="cpu")
+    env = dz.rl.SelfPlay(game)
+    with pytest.raises(refused, match="SelfPlay: this algorithm does not train by self-play"):
+        dz.rl.DQN(learning_starts=0).init(env, dz.rl.q_mlp(env, (4,)), total_steps=10_000, device="cpu")
 
 
 @pytest.mark.slow

@@ -112,8 +112,11 @@ class Opponents(nn.Module):
             observation: what the world shows: `[1, …]`.
             member: int64 `[]`: whom the world plays.
         """
-        weights = self.weights
-        return _Numbers.apply(self._actor[0], tuple(weights), observation, member.reshape(1), *weights.values())[0]
+        weights, net = self.weights, self._actor[0]
+        if torch.compiler.is_dynamo_compiling():  # `dz.check` traces environments so, and dynamo takes no such Function
+            found = torch.vmap(lambda held: torch.func.functional_call(net, held, (observation,))[0])(weights)
+            return torch.index_select(found, 0, member.reshape(1))[0]
+        return _Numbers.apply(net, tuple(weights), observation, member.reshape(1), *weights.values())[0]
 
     @torch.no_grad()
     def follow(self, policy: ActorCritic, updates: Tensor, every: int, seed: int) -> None:
