@@ -218,7 +218,7 @@ def test_what_is_no_game_or_no_opponent():
         dz.PPO(**PLAY).init(dz.rl.SelfPlay(game), memory, total_steps=1, device="cpu")
     env = dz.rl.SelfPlay(game)
     with pytest.raises(refused, match="SelfPlay: this algorithm does not train by self-play"):
-        dz.rl.DQN(learning_starts=0).init(env, dz.rl.q_mlp(env, (4,)), total_steps=10_000, device="cpu")
+        dz.rl.DQN().init(env, dz.rl.q_mlp(env, (4,)), total_steps=10**6, device="cpu")
 
 
 @pytest.mark.slow
