@@ -158,8 +158,8 @@ def test_appended_rows(tools: Any, worlds: int, capacity: int) -> None:
 @pytest.mark.parametrize("worlds", [1, 3])
 def test_races_of_rows(tools: Any, worlds: int, graphs: int) -> None:
     """Found out for the rows alone, of several steps at once where there are no other columns, causes are the same."""
-    num = 50
-    both = [tools.random_graph(num, 300, weighted=True), tools.random_graph(num, 300, seed=1)][:graphs]
+    num = 24
+    both = [tools.random_graph(num, 90, weighted=True), tools.random_graph(num, 90, seed=1)][:graphs]
     key = torch.stack([torch.full((worlds,), 7), torch.arange(worlds)], dim=1)
     streams = [STREAM, STREAM + 1][:graphs]
     weights = [one.weight if one.weight is not None else torch.empty(0) for one in both]
