@@ -400,7 +400,8 @@ class ActorCritic(Policy):
 
     def _at_once(self, observation: Tensor, heads: list[nn.Linear], given: Tensor | None = None) -> Tensor | None:
         """What the heads of actor and critic give, side by side, as one operation; None where it does not fit."""
-        found = None if torch.is_autocast_enabled(self.actor.weight.device.type) else self.towers(heads)
+        first = observation if isinstance(observation, Tensor) else _tree.tensors(observation)[0]
+        found = None if torch.is_autocast_enabled(first.device.type) else self.towers(heads)
         if found is None:
             return None
         given = self._seen(observation) if given is None else self.normalised(given)
