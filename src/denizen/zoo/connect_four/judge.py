@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import torch
 
-from denizen import _tree
 from denizen.errors import CapacityError
 from denizen.rl import ActorCritic
 from denizen.zoo.connect_four.model import Board, ConnectFour
@@ -75,4 +74,4 @@ def agreement(policy: ActorCritic, solver: Solver, now: Board) -> Agreement:
 
 
 def _taken(now: Board, index: torch.Tensor) -> Board:
-    return _tree.map_tensors(lambda tensor: tensor[index], now)
+    return Board(stones=now.stones[index], moves=now.moves[index], result=now.result[index])
