@@ -434,14 +434,14 @@ def test_what_is_privileged_has_the_actors_axis():
 def test_who_comes_back_has_no_memory_in_evaluation_and_play(monkeypatch):
     env = Shifts()
     policy, seen = dz.rl.mlp(env, (4,), memory_size=3), []
-    plain = type(policy)._remember
+    plain = type(policy.cell).over
 
-    def remember(self, shown, memory, first):
-        cleared = memory if first is None else torch.where(first.reshape(-1, memory.shape[0])[0][:, None], 0.0, memory)
+    def over(self, shown, memory, first):
+        cleared = memory if first is None else torch.where(first[0][:, None], 0.0, memory)
         seen.append(cleared.abs().sum(1) == 0)
         return plain(self, shown, memory, first)
 
-    monkeypatch.setattr(type(policy), "_remember", remember)
+    monkeypatch.setattr(type(policy.cell), "over", over)
     list(play(env, policy, 5))
     assert [bool(cleared[step % 2]) for step, cleared in enumerate(seen)] == [True] * 5
     monkeypatch.setattr("denizen.rl._evaluate.Recorded", lambda function, *_, **__: function)

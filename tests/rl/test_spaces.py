@@ -10,6 +10,7 @@ from torch import nn
 
 import denizen as dz
 from denizen import _tree
+from denizen.app._watch import _brain
 from denizen.errors import InputError, ModelError
 from denizen.model import _space_trees as trees
 from denizen.rl import Dict, Discrete, MultiDiscrete, Tuple
@@ -274,6 +275,54 @@ def test_bodies_of_ones_own_get_the_tree():
     assert inputs["digit"].shape == moved["digit"].shape == (2, 3)
     assert (moved["digit"] > 0).any()
     assert (moved["picture"] == 0).all()
+
+
+class Told(Desk):
+    """Its critic sees the number beside what the policy sees."""
+
+    def privileged_input(self, observation, privileged):
+        return observation["more"][0]
+
+
+def test_what_is_privileged_of_a_tree_is_normalised():
+    policy = dz.rl.mlp(Told(), (8,), normalise=True)
+    training = ALGORITHM.init(Told(), policy, total_steps=ALGORITHM.samples, device="cpu")
+    ALGORITHM.update(training)
+    size = trees.unpacked(SEES, training.rollout.fields["observation"])["more"][0]
+    torch.testing.assert_close(policy.privileged_normaliser.mean, size.double().mean((0, 1)))
+
+
+def test_saliency_of_numbers_among_other_parts_is_that_of_the_numbers():
+    class Reach(Desk):
+        action_space = Dict({"far": BOX})
+
+        def action_mask(self, now):
+            return None
+
+    alone, policy = (dz.rl.mlp(type("Env", (Reach,), {"action_space": s})(), (8,)) for s in (BOX, Reach.action_space))
+    nn.init.normal_(alone.actor.weight)
+    policy.load_state_dict(alone.state_dict())
+    memory = policy.first_memory(2, torch.device("cpu"))
+    look = dz.rl.Worlds(Desk(), 2, device="cpu").reset()._replace(action_mask=None)
+    wanted, moved = (dz.rl.saliency(one, look, memory)[1] for one in (alone, policy))
+    assert (wanted > 0).all()
+    assert torch.equal(moved, wanted)
+
+
+def test_a_policy_of_other_numbers_of_choices_is_refused():
+    class From0(Desk):
+        observation_space = Dict({**SEES.spaces, "digit": Discrete(3)})
+
+    with pytest.raises(InputError, match=r"policy was made for From0 with observation_space .*Discrete\(n=3\)"):
+        dz.rl.evaluate(Desk(), dz.rl.mlp(From0(), (8,)), num_envs=2, device="cpu")
+
+
+def test_brains_that_see_a_tree_have_a_picture():
+    policy = dz.rl.conv(Desk(), (4,), 8, critic_hidden=(8,))
+    look = dz.rl.Worlds(Desk(), 1, device="cpu").reset()
+    found = dz.rl.saliency(policy, look, policy.first_memory(1, torch.device("cpu")))
+    seen, matters = _brain(*_tree.map_tensors(lambda part: part[0], found))
+    assert seen.shape == matters.shape == (4, 4, 3)
 
 
 def test_a_tree_of_inputs_may_be_an_environments_own():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
+from denizen import _tree
 from denizen._printing import say
 from denizen.app._settings import within
 from denizen.app._train import OtherWorld, Pairs
@@ -279,6 +280,10 @@ def _brain(inputs: Any, moved: Any) -> tuple[Any, Any]:
     """What is seen (each plane a share of the grey) and what of it matters (red): uint8 `[height, width, 3]` each."""
     import torch
 
+    if not isinstance(inputs, torch.Tensor):  # of a tree the part that is most of a picture
+        inputs, moved = max(
+            zip(_tree.tensors(inputs), _tree.tensors(moved), strict=True), key=lambda pair: pair[0].dim()
+        )
     flat = (-1, *inputs.shape[-2:]) if inputs.dim() in (2, 3) else (1, 1, -1)
     planes, weights = inputs.reshape(flat), moved.reshape(flat)
     if planes.shape[-1] > 4 * planes.shape[-2] and planes.shape[-2] == 1:  # a vector: bars are easier to see than dots

@@ -14,9 +14,10 @@ from denizen._notebook import InNotebook
 from denizen.errors import InputError, nearest
 from denizen.model import Env, Observed
 from denizen.model._env import picture
-from denizen.rl._distributions import Greedy
+from denizen.rl._distributions import Distribution, Greedy
 from denizen.rl._draws import Draws
 from denizen.rl._from_gymnasium import Foreign
+from denizen.rl._heads import Joint
 from denizen.rl._policy import Policy, check_fits, for_worlds, rows_of
 from denizen.rl._recorded import Recorded
 from denizen.rl._worlds import Worlds
@@ -203,7 +204,7 @@ def _stepper(worlds: Worlds, policy: Policy, draws: Draws, greedy: bool, actors:
 
 def saliency(policy: Policy, observed: Observed, memory: Tensor) -> tuple[Any, Any]:
     """What a policy's network sees, and how much each entry moves the log-probability of its likeliest choice, the
-    value of the best one, or the sum of its likeliest numbers.
+    value of the best one, or the sum of its likeliest numbers; of actions of several parts, the sum of these.
 
     Args:
         policy: is not changed.
@@ -218,17 +219,21 @@ def saliency(policy: Policy, observed: Observed, memory: Tensor) -> tuple[Any, A
         judged = policy(
             observed.observation, memory, observed.action_mask, observed.privileged, actor_only=True, given=given
         )
-        likeliest = judged.actions.mode()
-        # Of numbers the density is highest at the mode, where nothing moves it: what moves is the mode itself.
-        numbers = likeliest.is_floating_point()
-        if isinstance(judged.actions, Greedy):  # which has no probability that moves, but a value
-            chosen = judged.actions.values.amax(-1).sum()
-        else:
-            chosen = (likeliest if numbers else judged.actions.log_prob(likeliest.detach())).sum()
+        parts = judged.actions.parts if isinstance(judged.actions, Joint) else (judged.actions,)
+        chosen = torch.stack([_moving(part) for part in parts]).sum()
     inputs, structure = _tree.flatten(given)
     found = torch.autograd.grad(chosen, inputs, allow_unused=True, materialize_grads=True)
     moved = _tree.unflatten([gradient.abs() for gradient in found], structure)
     return _tree.map_tensors(Tensor.detach, given), moved
+
+
+def _moving(actions: Distribution) -> Tensor:
+    """What is looked at of a distribution: `[]`."""
+    if isinstance(actions, Greedy):  # which has no probability that moves, but a value
+        return actions.values.amax(-1).sum()
+    likeliest = actions.mode()
+    # Of numbers the density is highest at the mode, where nothing moves it: what moves is the mode itself.
+    return (likeliest if likeliest.is_floating_point() else actions.log_prob(likeliest.detach())).sum()
 
 
 def play(

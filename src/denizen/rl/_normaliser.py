@@ -167,7 +167,7 @@ def take_in(policy: "ActorCritic", fields: Mapping[str, Any]) -> None:
     policy.normaliser.take(seen)
     if policy.privileged_normaliser is not None:
         told = (
-            (env.privileged_input(part["observation"], part.get("privileged")), part["valid"])
+            (env.privileged_input(policy.looked(part["observation"]), part.get("privileged")), part["valid"])
             for part in _parts(fields, count)
         )
         policy.privileged_normaliser.take((extra, valid) for extra, valid in told if extra is not None)

@@ -581,4 +581,8 @@ def check_float32(policy: Policy, what: str) -> None:
 
 
 def _form(space: Any) -> tuple[Any, ...]:
-    return tuple((path, type(leaf), leaf.shape, leaf.dtype, leaf.factors) for path, leaf in trees.leaves(space))
+    """What two spaces must share for a policy to be of use in both: all but the bounds of boxes."""
+    return tuple(
+        (path, type(leaf), leaf.shape, leaf.dtype, leaf.factors, getattr(leaf, "start", 0))
+        for path, leaf in trees.leaves(space)
+    )
