@@ -25,20 +25,19 @@ def _turned(x: float, y: float, angle: float) -> tuple[float, float]:
     return math.cos(angle) * x - math.sin(angle) * y, math.sin(angle) * x + math.cos(angle) * y
 
 
-def _leg(side: int) -> tuple[tuple[float, float], tuple[float, float]]:
-    """(centre, lowest corner) of a leg that is swung out, from the hull's origin; side 1 is the right one."""
-    x, y = _turned(-side * LEG_AWAY, LEG_DOWN, side * LEG_ANGLE)
-    foot = _turned(-side * LEG_WIDTH, -LEG_HEIGHT, side * LEG_ANGLE)
+def _leg() -> tuple[tuple[float, float], tuple[float, float]]:
+    """(centre, lowest corner) of the right leg, swung out, from the hull's origin; the left one is its mirror image."""
+    x, y = _turned(-LEG_AWAY, LEG_DOWN, LEG_ANGLE)
+    foot = _turned(-LEG_WIDTH, -LEG_HEIGHT, LEG_ANGLE)
     return (-x, -y), (foot[0] - x, foot[1] - y)
 
 
 _area, HULL_CENTRE, _second = _polygon()
 _leg_mass = LEG_DENSITY * 4 * LEG_WIDTH * LEG_HEIGHT
-_legs = [_leg(side) for side in (1, -1)]
-FEET = [foot for _, foot in _legs]
+_leg_centre, FOOT = _leg()
 MASS = HULL_DENSITY * _area + 2 * _leg_mass
-CENTRE = (0.0, (HULL_DENSITY * _area * HULL_CENTRE[1] + 2 * _leg_mass * _legs[0][0][1]) / MASS)
+CENTRE = (0.0, (HULL_DENSITY * _area * HULL_CENTRE[1] + 2 * _leg_mass * _leg_centre[1]) / MASS)
 _about_origin = HULL_DENSITY * _second + 2 * _leg_mass * (
-    _legs[0][0][0] ** 2 + _legs[0][0][1] ** 2 + (LEG_WIDTH**2 + LEG_HEIGHT**2) / 3
+    _leg_centre[0] ** 2 + _leg_centre[1] ** 2 + (LEG_WIDTH**2 + LEG_HEIGHT**2) / 3
 )
 INERTIA = _about_origin - MASS * CENTRE[1] ** 2  # about the centre of mass

@@ -144,8 +144,8 @@ class Lander(dz.Env):
         def at(point: tuple[float, float]) -> tuple[float, float]:
             return x + cos * point[0] - sin * point[1], y + sin * point[0] + cos * point[1]
 
-        for foot in body.FEET:
-            picture.line(at((0.0, 0.0)), at(foot), 0.2)
+        for side in (1, -1):
+            picture.line(at((0.0, 0.0)), at((side * body.FOOT[0], body.FOOT[1])), 0.2)
         corners = [at(corner) for corner in body.HULL]
         for one, other in zip(corners, corners[1:] + corners[:1], strict=True):
             picture.line(one, other, 0.3, BLUE)
@@ -163,55 +163,56 @@ def _pushed(now: Flight, x: Tensor, y: Tensor, impulse_x: Tensor, impulse_y: Ten
     )
 
 
-def _placed(now: Flight, point: tuple[float, float]) -> tuple[Tensor, Tensor]:
-    """Where a point of the hull is, from the hull's origin."""
+def _mirrored(like: Tensor) -> Tensor:
+    """1 for the right of two, -1 for the left: float32 `[2]`."""
+    return 1.0 - 2.0 * torch.arange(2, device=like.device)
+
+
+def _placed(now: Flight, x: Tensor, y: float) -> tuple[Tensor, Tensor]:
+    """Where points of the hull are, from the hull's origin."""
     sin, cos = now.angle.sin(), now.angle.cos()
-    return cos * point[0] - sin * point[1], sin * point[0] + cos * point[1]
+    return cos * x - sin * y, sin * x + cos * y
 
 
 def _under(ground: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """(height, slope) of the ground under a place."""
+    """(height, slope) of the ground under places `[places]`."""
     along = (x * (CHUNKS - 1) / WIDTH).clamp(0, CHUNKS - 1 - 1e-4)
-    left = torch.arange(CHUNKS - 1, device=x.device) == along.floor()
-    low, high = (ground[:-1] * left).sum(), (ground[1:] * left).sum()
+    left = torch.arange(CHUNKS - 1, device=x.device) == along.floor()[:, None]
+    low, high = (ground[:-1] * left).sum(1), (ground[1:] * left).sum(1)
     return low + (high - low) * (along - along.floor()), (high - low) * (CHUNKS - 1) / WIDTH
 
 
 def _moved(now: Flight) -> Flight:
     """A step in parts: weight, the legs' springs against the ground, motion."""
     part = SECONDS / PARTS
-    touched = []
+    touching = now.touching != now.touching
     for _ in range(PARTS):
-        now = now.replace(speed_y=now.speed_y + GRAVITY * part)
-        held = [_supported(now, foot, part) for foot in body.FEET]  # both from one state: neither leads
-        for *pushes, _ in held:
-            now = _pushed(now, *pushes)
-        touched.append(torch.stack([touches for *_, touches in held]))
-        turned = now.turn * part
+        now, touches = _supported(now.replace(speed_y=now.speed_y + GRAVITY * part), part)
+        touching = touching | touches
         lever = body.CENTRE[1]  # the centre of mass moves straight on; the hull's origin turns about it
-        angle = now.angle + turned
+        angle = now.angle + now.turn * part
         now = now.replace(
             x=now.x + now.speed_x * part + lever * (angle.sin() - now.angle.sin()),
             y=now.y + now.speed_y * part - lever * (angle.cos() - now.angle.cos()),
             angle=angle,
         )
-    touching = torch.stack(touched).any(0)
     # A body in the air falls as by one Euler step of the whole, which Gymnasium's engine takes.
     falls = GRAVITY * SECONDS * (SECONDS - part) / 2
     now = now.replace(y=now.y + torch.where(touching.any(), 0.0, falls))
-    crashed = torch.zeros_like(touching[0])
-    for corner in body.HULL:
-        x, y = _placed(now, corner)
-        crashed = crashed | (now.y + y < _under(now.ground, now.x + x)[0])
+    sides = _mirrored(now.x)
+    corners = [_placed(now, sides * wide, high) for wide, high in body.HULL if wide > 0]
+    x, y = (torch.cat(part) for part in zip(*corners, strict=True))
     still = (torch.hypot(now.speed_x, now.speed_y) < STILL) & (now.turn.abs() < TURNS) & touching.any()
     return now.replace(
-        touching=touching, crashed=crashed, resting=torch.where(still, now.resting + 1, torch.zeros_like(now.resting))
+        touching=touching,
+        crashed=(now.y + y < _under(now.ground, now.x + x)[0]).any(),
+        resting=torch.where(still, now.resting + 1, torch.zeros_like(now.resting)),
     )
 
 
-def _supported(now: Flight, foot: tuple[float, float], part: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """(where a foot is, x and y, the impulse of the ground in a part of a step, whether it touches the ground)."""
-    x, y = _placed(now, foot)
+def _supported(now: Flight, part: float) -> tuple[Flight, Tensor]:
+    """(after what the ground does to both feet in a part of a step, whether each touches it)."""
+    x, y = _placed(now, _mirrored(now.x) * body.FOOT[0], body.FOOT[1])
     height, slope = _under(now.ground, now.x + x)
     long = torch.hypot(slope, torch.ones_like(slope))
     normal_x, normal_y = -slope / long, 1 / long
@@ -222,5 +223,10 @@ def _supported(now: Flight, foot: tuple[float, float], part: float) -> tuple[Ten
     aside = speed_x * normal_y - speed_y * normal_x
     force = torch.where(deep > 0, (STIFF * deep + DAMP * into).clamp(0, MOST), 0.0)
     slide = torch.minimum(torch.maximum(-DAMP * aside, -FRICTION * force), FRICTION * force)
-    push_x, push_y = force * normal_x + slide * normal_y, force * normal_y - slide * normal_x
-    return x, y, push_x * part, push_y * part, deep > 0
+    push_x, push_y = (force * normal_x + slide * normal_y) * part, (force * normal_y - slide * normal_x) * part
+    pushed = now.replace(
+        speed_x=now.speed_x + push_x.sum() / body.MASS,
+        speed_y=now.speed_y + push_y.sum() / body.MASS,
+        turn=now.turn + (lever_x * push_y - lever_y * push_x).sum() / body.INERTIA,
+    )
+    return pushed, deep > 0
