@@ -131,9 +131,8 @@ def _check(now: Any, rng: Any, parents: Any, axis: str, of: str, fields: dict[st
         given = f"now={type(now).__name__}, rng={type(rng).__name__}"
         raise InputError(f"births: {given}, expected the state and the rng of the step: births(now, rng, parents)")
     who, begetters = _lives(now, axis), _lives(now, of)
-    for kind, lives in ((axis, who), (of, begetters)):
-        if lives is None:
-            raise ModelError(f"births: {_nobody(now, kind)}")
+    if who is None or begetters is None:
+        raise ModelError(f"births: {_nobody(now, axis if who is None else of)}")
     alive = getattr(now, who)
     if alive.dtype.is_floating_point:
         raise ModelError("births: places are not differentiable; run without relax=, or without births")
@@ -147,7 +146,7 @@ def _check(now: Any, rng: Any, parents: Any, axis: str, of: str, fields: dict[st
     for name in fields:
         if name not in now.kinds or now.kinds[name].axes[:1] != (axis,):
             raise ModelError(f"births: {name!r} is not a field over {axis}; {nearest(name, now.kinds)}")
-    wanted = getattr(now, str(begetters)).shape
+    wanted = getattr(now, begetters).shape
     if not isinstance(parents, Tensor) or parents.shape != wanted:
         got = f"has shape {tuple(parents.shape)}" if isinstance(parents, Tensor) else f"is {type(parents).__name__}"
         raise ModelError(f"births: parents {got}, expected {tuple(wanted)}")
