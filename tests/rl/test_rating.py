@@ -58,12 +58,34 @@ def test_what_cannot_be_rated():
     assert dz.rl.rating([[0, 3], [0, 0]], prior=1).elo[0] == pytest.approx(200 * math.log10(7))
     with pytest.raises(refused, match=r"wins has shape \(2, 3\)"):
         dz.rl.rating(np.zeros((2, 3)))
+    for given in ("ab", [[0, 1], [1]], {"a": 1}, None):
+        with pytest.raises(refused, match="rating: wins"):
+            dz.rl.rating(given)
     with pytest.raises(refused, match="draws"):
         dz.rl.rating([[0, 1], [1, 0]], [[0, 1], [0, 0]])
     with pytest.raises(refused, match="2 different names"):
         dz.rl.rating([[0, 1], [1, 0]], players=("a", "a"))
     with pytest.raises(refused, match="no player 'c'"):
         dz.rl.rating([[0, 1], [1, 0]], players=("a", "b")).difference("a", "c")
+
+
+def test_draws_alone_leave_a_strength_open():
+    """Where every game was drawn, the interval is that of as many games without a draw, not one of no width."""
+    drawn = dz.rl.rating([[0, 0], [0, 0]], [[0, 40], [40, 0]])
+    played = dz.rl.rating([[0, 20], [20, 0]])
+    assert drawn.interval == pytest.approx(played.interval)
+    never_met = dz.rl.rating([[0, 30, 0, 0], [30, 0, 0, 0], [0, 0, 0, 30], [0, 0, 30, 0]], prior=1)
+    met, apart = (high - low for _, low, high in (never_met.difference("0", other) for other in ("1", "2")))
+    assert apart > 2.5 * met  # the four drawn games between them and the others are nobody's but the prior's
+
+
+def test_each_pair_plays_games_of_its_own():
+    policy = dz.rl.mlp(Kuhn(), (4,))
+    cup = dz.rl.tournament(Kuhn(), {"one": policy, "same": policy}, games=200, max_moves=3)
+    assert cup.won[0, 1] != cup.won[1, 0]
+    for wrong, text in ((("one", "other"), "no player 'other'"), (("one", "one"), "did not play itself")):
+        with pytest.raises(dz.errors.InputError, match=text):
+            cup.score(*wrong)
 
 
 def test_a_tournament_pays_what_the_tree_says():
@@ -77,5 +99,7 @@ def test_a_tournament_pays_what_the_tree_says():
     assert abs(cup.rating().difference("policy", "random")[0]) < 60
     with pytest.raises(dz.errors.InputError, match="two players that play at random"):
         dz.rl.tournament(game, {"a": None, "b": None})
+    with pytest.raises(dz.errors.InputError, match="tournament: max_moves=0"):
+        dz.rl.tournament(game, {"a": policy, "b": None}, max_moves=0)
     with pytest.raises(dz.errors.InputError, match="games were not over after max_moves=1"):
         dz.rl.tournament(game, {"a": policy, "b": None}, games=64, max_moves=1)

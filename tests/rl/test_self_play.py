@@ -88,7 +88,7 @@ def always(game, move):
     policy = dz.rl.mlp(game, (4,))
     with torch.no_grad():
         policy.actor.weight.zero_()
-        policy.actor.bias.copy_(60.0 * (torch.arange(game.action_space.n) == move))
+        policy.actor.bias.copy_(60.0 * (torch.arange(game.action_space.n) == move) + 0.0 * move)
     return policy
 
 
@@ -199,7 +199,9 @@ def test_what_is_no_game_or_no_opponent():
     memory = dz.rl.mlp(game, (4,), memory_size=4)
     for given, text in (
         ([], "opponents is empty"),
-        ([dz.rl.mlp(game, (4,)), dz.rl.mlp(game, (8,))], r"opponents\[1\] has other weights than opponents\[0\]"),
+        ([dz.rl.mlp(game, (4,)), dz.rl.mlp(game, (8,))], r"opponents\[1\] has another form than opponents\[0\]"),
+        ([dz.rl.mlp(game, (4,)), dz.rl.mlp(game, (4,), activation=torch.nn.ReLU)], r"body.2: ReLU\(\), and Tanh\(\)"),
+        ([always(game, 0), always(game, torch.nan)], r"opponents\[1\] has weights that are not finite"),
         ([dz.rl.mlp(Leduc(), (4,))], r"opponents\[0\]: policy was made for Leduc"),
         ([memory], "has a memory"),
         (dz.rl.mlp(game, (4,)), "expected a list of policies"),
@@ -212,6 +214,11 @@ def test_what_is_no_game_or_no_opponent():
         dz.rl.Against(dz.rl.Against(game))
     with pytest.raises(refused, match=r"latest=2"):
         dz.rl.SelfPlay(game, latest=2)
+    with pytest.raises(refused, match="SelfPlay: opponents are those of the training"):
+        dz.rl.SelfPlay(game, [dz.rl.mlp(game, (4,))])
+    for algorithm, policy in ((dz.PPO(**PLAY), dz.rl.mlp(game, (4,))), (dz.rl.DQN(), dz.rl.q_mlp(game, (4,)))):
+        with pytest.raises(refused, match=r"Kuhn is a game, .* train dz.rl.SelfPlay\(Kuhn\(\)\)"):
+            algorithm.init(game, policy, total_steps=10**6, device="cpu")
     with pytest.raises(refused, match=r"pool=0"):
         dz.rl.SelfPlay(game, pool=0)
     with pytest.raises(refused, match="SelfPlay: policy has a memory"):

@@ -207,12 +207,12 @@ class SelfPlay(Against):
     latest: float = 0.5
 
     def __post_init__(self) -> None:
+        if self.opponents is not None and not isinstance(self.opponents, Opponents):
+            raise InputError("SelfPlay: opponents are those of the training; for others take dz.rl.Against")
         super().__post_init__()
         for name in ("pool", "every"):
             whole("SelfPlay", name, getattr(self, name), 1)
         share("SelfPlay", "latest", self.latest)
-        if self.opponents is not None and not isinstance(self.opponents, Opponents):
-            raise InputError("SelfPlay: opponents are those of the training; for others take dz.rl.Against")
 
     def of_training(self, policy: ActorCritic, seed: int) -> "SelfPlay":
         """With a pool for a policy's training, which begins with the policy alone."""
@@ -245,7 +245,16 @@ def for_training(env: Any, policy: ActorCritic, seed: int) -> Any:
 
 
 def pool_of(env: Env) -> Pool | None:
-    """Where an environment's opponents follow the policy that trains; None: they do not."""
+    """Where an environment's opponents follow the policy that trains; None: they do not.
+
+    Raises `InputError` for a game by itself: values and advantages would run from one player's moves into the other's.
+    """
+    if isinstance(env, Game):
+        name = type(env).__name__
+        raise InputError(
+            f"{name} is a game, whose moves are those of all players by turns; train dz.rl.SelfPlay({name}()), or "
+            f"dz.rl.Against({name}(), opponents)"
+        )
     held = env.opponents if isinstance(env, SelfPlay) else None
     if isinstance(env, SelfPlay) and not isinstance(held, Pool):
         raise InputError(f"{type(env).__name__}: this algorithm does not train by self-play; take dz.PPO or dz.GRPO")

@@ -16,7 +16,8 @@ from torch import Tensor
 from denizen import _tree
 from denizen.errors import CapacityError, InputError
 from denizen.rl._against import check_game
-from denizen.rl._policy import ActorCritic, check_fits
+from denizen.rl._policy import ActorCritic, Policy, check_fits
+from denizen.rl._worlds import named
 
 MOST_NODES = 2_000_000
 _SURE = 1e-6  # by how much probabilities may miss a sum of 1
@@ -150,10 +151,16 @@ class GameTree:
             return probs / probs.sum(1, keepdim=True)
         if isinstance(player, ActorCritic):
             probs = self._of_policy(player)
-        elif isinstance(player, Tensor):
-            probs = player.detach().cpu().double()
+        elif isinstance(player, Policy) or not (isinstance(player, Tensor) or callable(player)):
+            raise InputError(
+                f"GameTree: a player is {named(player)}, expected a dz.rl.ActorCritic, a function from (observations, "
+                f"open choices) to probabilities, a table of them, or None"
+            )
         else:
-            probs = player(self.observation, self.open).detach().cpu().double()
+            given = player if isinstance(player, Tensor) else player(self.observation, self.open)
+            if not isinstance(given, Tensor):
+                raise InputError(f"GameTree: a player gave {named(given)}, expected a tensor of probabilities")
+            probs = given.detach().cpu().double()
         wrong = probs.shape != self.open.shape or bool((probs < 0).any() | ~torch.isfinite(probs).all())
         if wrong or bool(((probs.sum(1) - 1).abs() > _SURE).any() | (probs[~self.open] > 0).any()):
             raise InputError(
@@ -184,6 +191,8 @@ class GameTree:
         """
         if not players or (weights is not None and len(weights) != len(players)):
             raise InputError(f"GameTree.average: {len(players)} players, weights={weights}; expected as many of both")
+        if weights is not None and not (all(0 <= weight < np.inf for weight in weights) and sum(weights) > 0):
+            raise InputError(f"GameTree.average: weights={weights}, expected numbers of at least 0, not all of them 0")
         whole, sums = np.zeros(self.open.shape), np.zeros(self._sets)
         for number, player in enumerate(players):
             table = self.table(player).numpy()
@@ -252,6 +261,8 @@ class GameTree:
             first: plays the first seat.
             second: plays the second one; by default the same.
         """
+        if isinstance(second, str) and second != "same":
+            raise InputError(f'GameTree.nash_conv: second={second!r}, expected a player, or "same"')
         other = first if isinstance(second, str) else second
         one, two = self.best_response(other, 0)[0], self.best_response(first, 1)[0]
         tables = self.table(first).numpy(), self.table(other).numpy()

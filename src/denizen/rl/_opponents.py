@@ -156,10 +156,12 @@ def check_opponents(policies: Any, game: Any, what: str) -> None:
     for number, policy in enumerate(policies):
         check_fits(policy, game, f"{what}: opponents[{number}]")
         check_plays(policy, f"{what}: opponents[{number}]")
+        if not all(bool(torch.isfinite(weight).all()) for weight in Actor(policy).state_dict().values()):
+            raise InputError(f"{what}: opponents[{number}] has weights that are not finite")
         mine, first = _form(policy), _form(policies[0])
         if mine != first:
             raise InputError(
-                f"{what}: opponents[{number}] has other weights than opponents[0] ({_first_difference(first, mine)}); "
+                f"{what}: opponents[{number}] has another form than opponents[0] ({_first_difference(first, mine)}); "
                 f"policies that stand in for one another have one form"
             )
 
@@ -173,7 +175,10 @@ def check_plays(policy: ActorCritic, what: str) -> None:
 
 
 def _form(policy: ActorCritic) -> dict[str, str]:
-    return {name: f"{tensor.dtype}{list(tensor.shape)}" for name, tensor in Actor(policy).state_dict().items()}
+    """Of each weight and of each module, by name: all go through the modules of the first policy."""
+    actor = Actor(policy)
+    form = {name: f"{tensor.dtype}{list(tensor.shape)}" for name, tensor in actor.state_dict().items()}
+    return form | {name: f"{type(one).__name__}({one.extra_repr()})" for name, one in actor.named_modules()}
 
 
 def _first_difference(first: dict[str, str], other: dict[str, str]) -> str:

@@ -20,6 +20,7 @@ from denizen.rl._policy import ActorCritic, check_fits
 ELO = 400 / math.log(10)  # points for a factor of e in the odds: 400 for 10 to 1
 _NORMAL = 1.959964  # 95 %
 _STEPS, _ENOUGH = 200, 1e-10
+_APART = 7919  # seeds of two pairs
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -45,10 +46,7 @@ class Rating(InNotebook):
 
     def difference(self, one: str, other: str) -> tuple[float, float, float]:
         """(points that a player is ahead of another one, 95 % interval from, to)."""
-        for name in (one, other):
-            if name not in self.players:
-                raise InputError(f"Rating.difference: no player {name!r}; there are {', '.join(self.players)}")
-        i, j = self.players.index(one), self.players.index(other)
+        i, j = _place(self.players, one, "Rating.difference"), _place(self.players, other, "Rating.difference")
         ahead = float(self.elo[i] - self.elo[j])
         cov = self.covariance
         half = _NORMAL * math.sqrt(max(float(cov[i, i] + cov[j, j] - 2 * cov[i, j]), 0.0))
@@ -83,7 +81,7 @@ def rating(wins: Any, draws: Any = None, *, players: Sequence[str] | None = None
     drawn = np.zeros_like(won) if draws is None else _counts("draws", draws)
     if drawn.shape != won.shape or not np.array_equal(drawn, drawn.T):
         raise InputError(f"rating: draws {drawn.shape}, expected a symmetric table {won.shape}, as wins")
-    names = tuple(str(k) for k in range(count)) if players is None else tuple(players)
+    names = tuple(str(k) for k in (range(count) if players is None else players))
     if len(names) != count or len(set(names)) < count:
         raise InputError(f"rating: players={names}, expected {count} different names")
     drawn = drawn + number("rating", "prior", prior, 0) * (1 - np.eye(count))
@@ -93,15 +91,26 @@ def rating(wins: Any, draws: Any = None, *, players: Sequence[str] | None = None
     strength = _likeliest(points, games)
     prob = 1 / (1 + np.exp(strength[None, :] - strength[:, None]))
     known = _laplacian(games * prob * (1 - prob))
-    # A score of 0, 1/2 or 1 has variance p (1 - p) - d / 4, where d is the share of draws.
-    noise = _laplacian(np.maximum(games * prob * (1 - prob) - drawn / 4, 0.0))
+    # A score of 0, 1/2 or 1 has variance p (1 - p) - d / 4, where d is the share of draws. Where all games of a pair
+    # were drawn that would be none, as if nothing else could happen: it then counts as if none were drawn.
+    less = np.where(drawn < games, drawn / 4, 0.0)
+    noise = _laplacian(np.maximum(games * prob * (1 - prob) - less, 0.0))
     inverse = np.linalg.pinv(known)
     covariance = ELO**2 * inverse @ noise @ inverse
     return Rating(names, ELO * strength, np.sqrt(np.diag(covariance)), covariance)
 
 
+def _place(players: Sequence[str], name: str, what: str) -> int:
+    if name not in players:
+        raise InputError(f"{what}: no player {name!r}; there are {', '.join(players)}")
+    return players.index(name)
+
+
 def _counts(name: str, given: Any) -> np.ndarray:
-    table = np.asarray(given.cpu() if isinstance(given, Tensor) else given, dtype=np.float64)
+    try:
+        table = np.asarray(given.detach().cpu() if isinstance(given, Tensor) else given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"rating: {name} is no table of numbers, expected counts [players, players]") from error
     if table.ndim != 2 or table.shape[0] != table.shape[1] or len(table) < 2:
         raise InputError(f"rating: {name} has shape {table.shape}, expected (players, players) of at least 2")
     if not np.isfinite(table).all() or (table < 0).any() or np.diag(table).any():
@@ -170,7 +179,9 @@ class Tournament(InNotebook):
 
     def score(self, one: str, other: str) -> float:
         """The share of points of a player against another one, over both seats."""
-        i, j = self.players.index(one), self.players.index(other)
+        i, j = _place(self.players, one, "Tournament.score"), _place(self.players, other, "Tournament.score")
+        if i == j:
+            raise InputError(f"Tournament.score: {one!r} did not play itself; name two players")
         games = sum(table[i, j] + table[j, i] for table in (self.won, self.drawn, self.lost))
         return float((self.won[i, j] + self.lost[j, i] + (self.drawn[i, j] + self.drawn[j, i]) / 2) / games)
 
@@ -215,16 +226,18 @@ def tournament(
     if not isinstance(players, Mapping) or len(players) < 2:
         raise InputError("tournament: players: expected at least two, by name: {'new': policy, 'random': None}")
     games = whole("tournament", "games", games, 1)
+    max_moves = whole("tournament", "max_moves", max_moves, 1)
     seed = whole("tournament", "seed", seed, 0, EVALUATION_SEED - 1)
     for name, policy in players.items():
         if policy is not None:
             check_fits(policy, game, f"tournament: players[{name!r}]")
             check_plays(policy, f"tournament: players[{name!r}]")
-    names = tuple(players)
+    names = tuple(str(name) for name in players)
     tables = np.zeros((3, len(names), len(names)), dtype=np.int64)
     payoff = np.full(tables.shape[1:], np.nan)
-    for (i, one), (j, other) in itertools.permutations(enumerate(players.values()), 2):
-        found = _pair(game, one, other, games, max_moves, greedy, seed)
+    for k, ((i, one), (j, other)) in enumerate(itertools.permutations(enumerate(players.values()), 2)):
+        # Ratings take games as independent, so each pair has random numbers of its own.
+        found = _pair(game, one, other, games, max_moves, greedy, (seed + _APART * k) % EVALUATION_SEED)
         tables[:, i, j] = [(found > 0).sum(), (found == 0).sum(), (found < 0).sum()]
         payoff[i, j] = found.mean()
     won, drawn, lost = tables
