@@ -1,5 +1,6 @@
 """Parameters and models: conversion, bounds, replacement, trees, devices, series."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -233,10 +234,20 @@ def test_misspelt_arguments_are_told():
         def __init__(self, young: int) -> None:
             super().__init__(num_agents=young)
 
+    class Caracal(Lynx):
+        pairs: dataclasses.InitVar[int] = 1
+
+        def __post_init__(self, pairs: int) -> None:
+            object.__setattr__(self, "num_agents", 2 * pairs)
+            super().__post_init__()
+
     with pytest.raises(InputError, match=r"^Lynx: unknown argument 'catchh'; did you mean 'catch'\? valid: catch"):
         Lynx(catchh=0.2)
     assert Lynx(0.25, num_agents=2).num_agents == 2
     assert Bobcat(4).num_agents == 4
+    assert Caracal(pairs=3).num_agents == 6
+    with pytest.raises(InputError, match=r"^Caracal: unknown argument 'pair'; did you mean 'pairs'\?"):
+        Caracal(pair=3)
 
 
 def test_a_field_without_default_in_the_place_of_a_property():

@@ -173,10 +173,11 @@ def test_a_run_that_is_resumed_does_not_ask_again(tmp_path: Path) -> None:
         asked.append(number)
         return len(asked) / 100
 
-    ask = Ask(target="rate", groups=["a"], answer=answer, days=4)
-    dz.simulate(Watch(), 6, interventions=[ask], out=tmp_path / "run")
+    first = Ask(target="rate", groups=["a"], answer=lambda group, number: 0.5, days=4)
+    asks = [first, Ask(target="rate", groups=["a"], answer=answer, days=4, name="ask.again")]  # the later one counts
+    dz.simulate(Watch(), 6, interventions=asks, out=tmp_path / "run")
     assert asked == [0, 1]
-    run = dz.run.resume(tmp_path / "run", Watch(), 6, interventions=[ask])
+    run = dz.run.resume(tmp_path / "run", Watch(), 6, interventions=asks)
     assert asked == [0, 1, 2]
     assert run["rate_seen"][0].tolist() == pytest.approx([0.01] * 4 + [0.02] * 4 + [0.03] * 4)
 

@@ -38,6 +38,7 @@ from denizen.ops import (
     _attribution,
     _codes,
     _couples,
+    _cuda_pairs,
     _draws,
     _forming,
     _moves,
@@ -193,6 +194,7 @@ def near() -> None:
         counts, dims = [int(side // 3) * 3 or 1 for side in size], len(size)
         position, there = torch.rand(2, 70, dims), torch.ones(2, 70, dtype=torch.int8)
         for key, present in ((torch.arange(70)[None], None), (torch.empty(1, 0).long(), there)):
+            _cuda_pairs._GATHERED = 0 if present is None else 10_000
             binned = ops.bin_agents(position, key, present, list(size), counts)
         fields = torch.rand(2, 70, 2), torch.rand(2, 70, 1), torch.rand(2, 1)
         ops.sum_pairs(position, *fields, *binned, list(size), counts, torus, 1.0, program(dims))

@@ -94,3 +94,23 @@ def test_slots_in_worlds(tools: Any) -> None:
     )
     alone = ops.form_ties(who, until, seat, lasts, *more)
     assert all(map(torch.equal, each(who, until, seat, lasts, key), alone))
+
+
+def test_slots_in_worlds_that_began_at_different_times(tools: Any) -> None:
+    """As lives of environments do: each has a step of its own under vmap."""
+    who, until = ties(3, 40, 2)
+    steps = tools.step + torch.tensor([0, 2, -1], device=tools.step.device)
+    seat = -torch.randint(0, 2, (3, 40), dtype=torch.int32)
+    lasts, key, values = torch.rand(3, 40) * 9, torch.arange(6).view(3, 2), torch.randint(0, 2, (3, 40)).to(torch.int8)
+    lasts[:, 3] = torch.inf
+
+    def world(who: Any, until: Any, seat: Any, lasts: Any, key: Any, values: Any, step: Any) -> tuple[Any, ...]:
+        slots = who[None], until[None]
+        formed = ops.form_ties(*slots, seat[None], lasts[None], tools.empty, key[None], step, tools.step, 7, 1, False)
+        joined = ops.join(*slots, seat[None], (step + lasts).clamp(max=99).to(torch.int32)[None], tools.empty, step)
+        return *formed, *joined, ops.sum_slots(values[None], *slots, step), ops.taken(slots[1], step)
+
+    given = (who, until, seat, lasts, key, values, steps)
+    together = torch.vmap(world)(*given)
+    for number, each in enumerate(zip(*given, strict=True)):
+        assert all(torch.equal(one[number], other) for one, other in zip(together, world(*each), strict=True))

@@ -287,7 +287,7 @@ def _without_default(cls: type) -> list[str]:
 def _told(cls: type[Any]) -> Callable[..., None]:
     """The constructor that the dataclass made, which knows what a misspelt argument was meant to be."""
     made = cls.__init__
-    names = [field.name for field in dataclasses.fields(cls) if field.init]
+    names = list(inspect.signature(made).parameters)[1:]  # an InitVar is no field
 
     @functools.wraps(made)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:

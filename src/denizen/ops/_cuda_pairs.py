@@ -24,6 +24,7 @@ from denizen.ops._pair_program import MOST_POWER, Program
 from denizen.ops._pairs import reach_of
 
 _BLOCK = 256  # agents of a program that sorts
+_GATHERED = 10_000_000  # bytes of positions that are gathered from the cache, of more they are scattered with agents
 _BITS, _AT_ONCE = 28, 4  # agents of a row that are marked in one word, and loaded at once
 _TOGETHER = 3  # rows of cells that are gone through as one
 _LANES, _WARPS = 32, 1  # agents of a program that sums: one for each lane of one warp, the fastest that was timed
@@ -81,7 +82,10 @@ def _bin_kernel(
 def _fill_kernel(
     position, cell, rank, start, filled, n, cells, DIMS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Agent, cell and position of each slot, in one piece of memory: what is scattered once is read in order."""
+    """Who is in each slot; with several WORDS also the cell and the position, in one piece of memory.
+
+    What is scattered once is read in order then, where positions are too many for the cache to gather from.
+    """
     blocks = tl.cdiv(n, BLOCK)
     world = (tl.program_id(0) // blocks).to(tl.int64)
     i = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
@@ -89,25 +93,30 @@ def _fill_kernel(
     c = tl.load(cell + world * n + i, mask=live, other=0)
     slot = tl.load(start + world * (cells + 3) + c, mask=live, other=0)
     slot += tl.load(rank + world * n + i, mask=live, other=0)
-    at = position + (world * n + i) * DIMS
-    x = tl.load(at, mask=live, other=0.0).to(tl.int32, bitcast=True)
-    y, z = x, x
-    if DIMS > 1:
-        y = tl.load(at + 1, mask=live, other=0.0).to(tl.int32, bitcast=True)
-    if DIMS > 2:
-        z = tl.load(at + 2, mask=live, other=0.0).to(tl.int32, bitcast=True)
-        words = tl.join(tl.join(tl.join(i, z), tl.join(x, z)), tl.join(tl.join(c, z), tl.join(y, z)))
+    if WORDS == 1:
+        tl.store(filled + world * n + slot, i, mask=live)
     else:
-        words = tl.join(tl.join(i, x), tl.join(c, y))
-    words = tl.reshape(words, (BLOCK, WORDS))
-    to = filled + ((world * n + slot) * WORDS)[:, None] + tl.arange(0, WORDS)[None, :]
-    tl.store(to, words, mask=live[:, None])
+        at = position + (world * n + i) * DIMS
+        x = tl.load(at, mask=live, other=0.0).to(tl.int32, bitcast=True)
+        y, z = x, x
+        if DIMS > 1:
+            y = tl.load(at + 1, mask=live, other=0.0).to(tl.int32, bitcast=True)
+        if DIMS > 2:
+            z = tl.load(at + 2, mask=live, other=0.0).to(tl.int32, bitcast=True)
+            words = tl.join(tl.join(tl.join(i, z), tl.join(x, z)), tl.join(tl.join(c, z), tl.join(y, z)))
+        else:
+            words = tl.join(tl.join(i, x), tl.join(c, y))
+        words = tl.reshape(words, (BLOCK, WORDS))
+        to = filled + ((world * n + slot) * WORDS)[:, None] + tl.arange(0, WORDS)[None, :]
+        tl.store(to, words, mask=live[:, None])
 
 
 @triton.jit
 def _settle_kernel(
+    position,
     key,
     key_stride,
+    cell,
     start,
     filled,
     order,
@@ -127,7 +136,7 @@ def _settle_kernel(
     row = world * n
     own = filled + (row + s) * WORDS
     agent = tl.load(own, mask=live, other=0)
-    c = tl.load(own + 1, mask=live, other=0)
+    c = tl.load(cell + row + agent if WORDS == 1 else own + 1, mask=live, other=0)
     first = start + world * (cells + 3)
     there = live & (c < cells)
     begin = tl.load(first + c, mask=there, other=0)
@@ -147,7 +156,10 @@ def _settle_kernel(
     tl.store(order + row + slot, agent, mask=live)
     tl.store(cell_of + row + slot, c, mask=live)
     for axis in tl.static_range(DIMS):
-        x = tl.load(own + 2 + axis, mask=live, other=0).to(tl.float32, bitcast=True)
+        if WORDS == 1:
+            x = tl.load(position + (row + agent) * DIMS + axis, mask=live, other=0.0)
+        else:
+            x = tl.load(own + 2 + axis, mask=live, other=0).to(tl.float32, bitcast=True)
         tl.store(place + (world * DIMS + axis) * n + slot, x + 0.0, mask=live)
 
 
@@ -193,7 +205,8 @@ def bin_agents(
     place = torch.empty(worlds, dims, num, device=position.device)
     if not position.numel():
         return order, start, cell_of, place
-    cell, rank, words = room(), room(), 4 if dims < 3 else 8
+    cell, rank = room(), room()
+    words = 1 if 4 * position.numel() <= _GATHERED else 4 if dims < 3 else 8
     filled = torch.empty(worlds, num, words, dtype=torch.int32, device=position.device)
     grid = (triton.cdiv(num, _BLOCK) * worlds,)
     lengths, along = [*size, 1.0, 1.0][:3], [*counts, 1, 1][:3]
@@ -217,8 +230,10 @@ def bin_agents(
     start = _added_up(start)
     _fill_kernel[grid](position, cell, rank, start, filled, num, cells, DIMS=dims, WORDS=words, BLOCK=_BLOCK)
     _settle_kernel[grid](
+        position,
         key,
         num if key.numel() and len(key) > 1 else 0,
+        cell,
         start,
         filled,
         order,

@@ -10,9 +10,8 @@ from torch import Tensor
 from denizen.ops._couples import couples
 from denizen.ops._draws import draw_words
 from denizen.ops._library import fold_worlds, register, unfold_worlds, variant, vmap_rule
-from denizen.ops._slots import folded_slots, join
+from denizen.ops._slots import FOREVER, Begun, folded_slots, join
 
-FOREVER = 2**31 - 1
 LONGEST = 2.0**30  # steps
 NO_ROOM = -2  # seat of who seeks and has no free slot
 
@@ -98,8 +97,10 @@ def _(info, in_dims, who, until, seat, lasts, ids, key, step, draw, stream, num_
     seat, lasts = fold_worlds(seat, in_dims[2], batch), fold_worlds(lasts, in_dims[3], batch)
     ids = ids if in_dims[4] is None else fold_worlds(ids, in_dims[4], batch)
     key = fold_worlds(key, in_dims[5], batch)
-    out = form_ties(who, until, seat, lasts, ids, key, step, draw, stream, num_pools, sides)
-    return tuple(unfold_worlds(part, batch) for part in out), (0, 0, 0)
+    begun = Begun(step, in_dims[6], len(who))
+    more = (seat, lasts, ids, key, begun.now, draw, stream, num_pools, sides)
+    who, until, bad = form_ties(who, begun.since(until), *more)
+    return tuple(unfold_worlds(part, batch) for part in (who, begun.back(until), bad)), (0, 0, 0)
 
 
 def form(

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from denizen.ops._library import register, unfold_worlds, variant, vmap_rule
 
+FOREVER = 2**31 - 1
 _NARROW = (torch.int8, torch.float32)
 
 
@@ -120,20 +121,49 @@ def folded_slots(batch: int, dim: int | None, tensor: Tensor) -> Tensor:
     return rows.flatten(0, 1)
 
 
-def _rule(op, several):
+class Begun:
+    """Steps of worlds that began at different times, as those of environments do, counted from the present one."""
+
+    def __init__(self, step: Tensor, dim: int | None, rows: int) -> None:
+        """Args:
+        step: int64 0-d, or along `dim` one for each of a batch.
+        dim: None where all worlds share it.
+        rows: worlds of the whole batch.
+        """
+        self.own = dim is not None
+        self._step = step.repeat_interleave(rows // len(step)) if self.own else step
+        self.now = torch.zeros_like(self._step[0]) if self.own else step
+
+    def since(self, until: Tensor) -> Tensor:
+        """`until` `[rows, …]`, counted from `now`."""
+        return (until - self._along(until)).to(until.dtype) if self.own else until
+
+    def back(self, until: Tensor) -> Tensor:
+        """`until` as it was counted before `since`."""
+        return (until + self._along(until)).clamp(max=FOREVER).to(until.dtype) if self.own else until
+
+    def _along(self, until: Tensor) -> Tensor:
+        return self._step.view(-1, *[1] * (until.dim() - 1))
+
+
+def _rule(op, times):
+    """A rule of vmap; `times` says which arguments are numbers of steps."""
+
     def rule(info, in_dims, *args):
         folded = [folded_slots(info.batch_size, dim, arg) for dim, arg in zip(in_dims[:-1], args[:-1], strict=True)]
-        out = op(*folded, args[-1])
-        if not several:
+        begun = Begun(args[-1], in_dims[-1], len(folded[0]))
+        out = op(*(begun.since(arg) if k in times else arg for k, arg in enumerate(folded)), begun.now)
+        if isinstance(out, Tensor):
             return unfold_worlds(out, info.batch_size), 0
-        return tuple(unfold_worlds(part, info.batch_size) for part in out), (0,) * len(out)
+        who, until = out
+        return (unfold_worlds(who, info.batch_size), unfold_worlds(begun.back(until), info.batch_size)), (0, 0)
 
     return rule
 
 
-vmap_rule("taken_slots")(_rule(taken_slots, False))
-vmap_rule("sum_in_slots")(_rule(sum_in_slots, False))
-vmap_rule("join_slots")(_rule(join_slots, True))
+vmap_rule("taken_slots")(_rule(taken_slots, (0,)))
+vmap_rule("sum_in_slots")(_rule(sum_in_slots, (2,)))
+vmap_rule("join_slots")(_rule(join_slots, (1, 3)))
 
 
 def taken(until: Tensor, step: Tensor) -> Tensor:

@@ -139,11 +139,15 @@ def _restore(run: Run, folder: SimulationFolder) -> None:
     path, manifest = folder.path, folder.manifest
     where = str(path / manifest.checkpoint.file)
     tensors = decode(content(path, manifest.checkpoint), where)
-    for one in run._stepper.setting.interventions:
-        begin = f"kept.{one.name}."
-        kept = {name: tensors.pop(name) for name in list(tensors) if name.startswith(begin)}
-        if kept:
-            one.restore({name.removeprefix(begin): value for name, value in kept.items()})
+    keeping = {f"kept.{one.name}.": one for one in run._stepper.setting.interventions}
+    kept: dict[str, dict[str, Tensor]] = {}
+    for name in list(tensors):
+        begins = [begin for begin in keeping if name.startswith(begin)]
+        if begins:  # of "ask" and "ask.again" the longer one has it
+            begin = max(begins, key=len)
+            kept.setdefault(begin, {})[name.removeprefix(begin)] = tensors.pop(name)
+    for begin, found in kept.items():
+        keeping[begin].restore(found)
     run_state = _run_state(run, tensors, where)
     if int(run_state.step) != manifest.steps:
         raise DataError(f"{where} is of step {int(run_state.step)}, the manifest says {manifest.steps}")
