@@ -65,4 +65,4 @@ def test_columns_of_sums_are_stored_as_the_kernel_of_a_reduction_can():
     command = [sys.executable, "-W", "ignore", str(script)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.splitlines() == ["at_hand 1 joined", "of_sums 1 apart"]
+    assert done.stdout.splitlines() == ["at_hand 1 joined", "of_sums 1 apart", "beside_others 2 joined"]

@@ -331,7 +331,9 @@ def _teach_columns(ir: Any, lowering: Any, graph: Any) -> None:
 
             def load(index: Any) -> Any:
                 row, column = index
-                return stored(index) if getattr(column, "free_symbols", ()) else columns[int(column)]([row, 0])
+                # Beyond them, where they lie beside others: a load that is masked, which computes nothing.
+                known = not getattr(column, "free_symbols", ()) and 0 <= int(column) < len(columns)
+                return columns[int(column)]([row, 0]) if known else stored(index)
 
             return load
 
