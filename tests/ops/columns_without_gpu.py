@@ -1,6 +1,7 @@
 """Assembles kernels that store columns side by side for an H100 on a machine without one; run as a script.
 
-Columns of numbers at hand, of what is summed in the same kernel, and of a part beside others. Prints how many kernels there are.
+Columns of numbers at hand, of what is summed in the same kernel, and of a part beside others. Prints how many kernels
+there are.
 """
 
 import sys
