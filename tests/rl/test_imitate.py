@@ -59,3 +59,18 @@ def test_wrong_arguments_are_named():
         dz.rl.imitate(env, dz.rl.mlp(env), balance, updates=0)
     with pytest.raises(dz.errors.InputError, match="has a memory"):
         dz.rl.imitate(env, dz.rl.mlp(env, memory_size=4), balance)
+
+
+def test_teachers_that_leave_the_space_or_take_what_is_closed_are_told_and_teach_nothing():
+    class Shut(CartPole):
+        def action_mask(self, now):
+            return torch.arange(2) < 1
+
+    quiet = {"updates": 2, "num_envs": 4, "num_steps": 2, "device": "cpu", "progress": False}
+    with pytest.raises(dz.errors.ModelError, match="CartPole: an action outside the action space"):
+        dz.rl.imitate(CartPole(), dz.rl.mlp(CartPole(), (8,)), lambda seen, _: balance(seen, _) * 0 + 7, **quiet)
+    policy = dz.rl.mlp(Shut(), (8,))
+    before = policy.actor.weight.clone()
+    with pytest.raises(dz.errors.InputError, match=r"a choice that Shut.action_mask closes, first in update 0"):
+        dz.rl.imitate(Shut(), policy, lambda seen, _: balance(seen, _) * 0 + 1, **quiet)
+    assert torch.equal(policy.actor.weight, before)

@@ -67,7 +67,8 @@ def imitate(
         progress: show a bar.
 
     Raises:
-        InputError: an argument does not fit.
+        InputError: an argument does not fit, or the teacher took a choice that `action_mask` closes.
+        ModelError: the teacher left the action space.
     """
     updates, num_envs, num_steps = (
         whole("imitate", name, value, 1)
@@ -91,7 +92,7 @@ def imitate(
     optimizer = FlatAdam([[*learnable, *([] if policy.log_std is None else [policy.log_std])]], max_norm=1.0)
     rate = torch.full((), learning_rate, device=worlds.device)
     never = torch.zeros((), dtype=torch.bool, device=worlds.device)
-    losses, agreements = [], []
+    losses, agreements, closed = [], [], []
     state: Any = (run_state.clone().tensors(), observed)
     with progress_bar(updates, progress, f"cloning for {type(env).__name__}", 1) as advance:
         for _ in range(updates):
@@ -100,12 +101,19 @@ def imitate(
                 with torch.no_grad():
                     state, lesson = step_of(state)
                 seen.append(lesson)
-            loss, agreement = _learn(policy, optimizer, seen, rate, never)
+            loss, agreement, shut = _learn(policy, optimizer, seen, rate, never)
             _take_in(policy, seen)
             losses.append(loss)
             agreements.append(agreement)
+            closed.append(shut)
             advance(1)
     worlds.check(worlds.run_state_of(state[0]))
+    if bool(torch.stack(closed).any()):
+        first = int(torch.stack(closed).nonzero()[0])
+        raise InputError(
+            f"imitate: teacher took a choice that {type(env).__name__}.action_mask closes, first in update {first}, "
+            f"which a policy never makes; choose by observed.action_mask"
+        )
     return Imitation(torch.stack(losses).cpu(), torch.stack(agreements).cpu())
 
 
@@ -120,9 +128,15 @@ def _lesson(worlds: Worlds, teacher: Teacher, draws: Draws) -> Callable[[Any], A
         _check_action(action, seen.observation.shape[0], env.action_space)
         action = trees.mapped(env.action_space, lambda part, leaf: ops.rounded(part, leaf.dtype), action)
         after, step = worlds.next_in_place(tensors, by_actors(action, env))
-        return (after, step.observed), (seen, as_drawn(action, env.action_space))
+        known = trees.mapped(env.action_space, _known, action)  # what leaves the space is told at the end
+        return (after, step.observed), (seen, as_drawn(known, env.action_space))
 
     return step_of
+
+
+def _known(action: Tensor, leaf: trees.Leaf) -> Tensor:
+    """Choices that a distribution can look up."""
+    return action if isinstance(leaf, Box) else leaf.nearest(action)
 
 
 def _check_action(action: Any, rows: int, space: Space) -> None:
@@ -159,20 +173,22 @@ def _take_in(policy: ActorCritic, seen: list[Any]) -> None:
 
 def _learn(
     policy: ActorCritic, optimizer: FlatAdam, seen: list[Any], rate: Tensor, never: Tensor
-) -> tuple[Tensor, Tensor]:
-    """One step of Adam: (loss, agreement)."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One step of Adam: (loss, agreement, whether a closed choice was taken), of which nothing is learnt."""
     looks, actions = [observed for observed, _ in seen], torch.cat([action for _, action in seen])
     observation = torch.cat([observed.observation for observed in looks])
     masks = None if looks[0].action_mask is None else torch.cat([observed.action_mask for observed in looks])
     acting = None if looks[0].acting is None else torch.cat([observed.acting for observed in looks])
     weight = torch.ones(len(actions), device=observation.device) if acting is None else acting.to(torch.float32)
     judged = policy(observation, policy.first_memory(1, observation.device), masks, actor_only=True)
-    lost = torch.where(weight > 0, -judged.actions.log_prob(actions), 0.0)
+    log_prob = judged.actions.log_prob(actions)
+    shut = (log_prob == -torch.inf) & (weight > 0)
+    lost = torch.where((weight > 0) & ~shut, -log_prob, 0.0)
     loss = lost.sum() / weight.sum().clamp(min=1)
     optimizer.backward(loss)
     optimizer.step(rate, never)
     if any(isinstance(leaf, Box) for _, leaf in trees.leaves(policy.env.action_space)):
-        return loss.detach(), torch.full_like(loss.detach(), torch.nan)
+        return loss.detach(), torch.full_like(loss.detach(), torch.nan), shut.any()
     alike = judged.actions.mode() == actions
     same = (alike if alike.dim() == 1 else alike.all(1)).to(torch.float32) * weight
-    return loss.detach(), same.sum() / weight.sum().clamp(min=1)
+    return loss.detach(), same.sum() / weight.sum().clamp(min=1), shut.any()
