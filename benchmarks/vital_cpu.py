@@ -1,0 +1,63 @@
+"""SIR in a population that renews itself, on a CPU: denizen beside Starsim, in turns.
+
+    python benchmarks/install_peers.py starsim      # once
+    python benchmarks/vital_cpu.py [--agents N] [--rounds N] [--out F.json]
+
+Everybody meets ten others a day at random: in denizen by the share of the infected, in Starsim along edges that are drawn
+anew each day. A thousandth is born and dies a day. Both rows tell the size of the population and the share of the
+susceptible after 100 days: Starsim's epidemic leaves a few more, since its rates and durations are rounded to steps in
+another way; within 0.1 the work is alike. Process CPU milliseconds a step, one thread.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+
+from _report import commit, machine, now
+from _worker import Worker
+
+ROOT = Path(__file__).resolve().parents[1]
+STEPS, RATE, DAYS, TURNOVER = 100, 0.02, 10.0, 0.001
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--agents", type=int, nargs="+", default=[10_000, 100_000])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    logs, one = ROOT / ".peers", {"OMP_NUM_THREADS": "1"}
+    peer = logs / "starsim" / "bin" / "python"
+    if not peer.is_file():
+        sys.exit("Starsim is not installed: python benchmarks/install_peers.py starsim")
+    workers = {
+        "denizen": Worker("denizen", sys.executable, "peers/denizen_vital.py", logs / "denizen_vital.log", one),
+        "Starsim": Worker("Starsim", peer, "peers/starsim_vital.py", logs / "starsim_vital.log", one),
+    }
+    rows = {}
+    for agents in given.agents:
+        for worker in workers.values():
+            worker.ask("setup", agents=agents, rate=RATE, days=DAYS, turnover=TURNOVER)
+        times, seen = {name: [] for name in workers}, {name: [] for name in workers}
+        for seed in range(given.rounds):
+            for name, worker in workers.items():
+                answer = worker.ask("run", steps=STEPS, seed=seed)
+                times[name].append(1e3 * answer["cpu"] / STEPS)
+                seen[name].append((answer["people"] / agents, answer["susceptible"]))
+        rows[agents] = row = {f"{name} ms": min(each) for name, each in times.items()}
+        row["times"] = row["Starsim ms"] / row["denizen ms"]
+        for name, each in seen.items():
+            row[f"{name} people, susceptible"] = [statistics.mean(column) for column in zip(*each, strict=True)]
+        print(agents, row, flush=True)
+        for mine, its, most in zip(*[row[f"{name} people, susceptible"] for name in workers], (0.05, 0.1), strict=True):
+            assert abs(mine - its) < most, row
+    facts = {"date": now(), "commit": commit(), "machine": machine()}
+    if given.out:
+        versions = {name: worker.versions for name, worker in workers.items()}
+        given.out.write_text(json.dumps({**facts, "versions": versions, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
