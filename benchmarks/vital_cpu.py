@@ -3,8 +3,8 @@
     python benchmarks/install_peers.py starsim      # once
     python benchmarks/vital_cpu.py [--agents N] [--rounds N] [--out F.json]
 
-Everybody meets ten others a day at random: in denizen by the share of the infected, in Starsim along edges that are drawn
-anew each day. A thousandth is born and dies a day. Both rows tell the size of the population and the share of the
+Everybody meets ten others a day at random: in denizen by the share of the infected, in Starsim along edges that are
+drawn anew each day. A thousandth is born and dies a day. Both rows tell the size of the population and the share of the
 susceptible after 100 days: Starsim's epidemic leaves a few more, since its rates and durations are rounded to steps in
 another way; within 0.1 the work is alike. Process CPU milliseconds a step, one thread.
 """
