@@ -9,6 +9,7 @@ from torch import nn
 import denizen as dz
 from denizen.app._build import build
 from denizen.errors import InputError
+from denizen.rl._off_policies import MlpCritics
 from denizen.rl._replay import Batch
 from denizen.rl._sac import temperature_loss
 from denizen.zoo import probes
@@ -244,7 +245,7 @@ def test_several_actors_share_a_policy():
     for garbage in (0.0, 1e4):
         env = probes.Padded(actors=3, garbage=garbage)
         trained = dz.train(
-            env, dz.rl.q_mlp(env, (8,)), dz.rl.DQN(**{**SMALL, "buffer_size": 600}), 160, device="cpu", progress=False
+            env, dz.rl.q_mlp(env, (8,)), dz.rl.DQN(**{**SMALL, "buffer_size": 600}), 64, device="cpu", progress=False
         )
         weights.append(torch.cat([p.detach().flatten() for p in trained.policy.parameters()]))
     assert torch.equal(*weights)
@@ -269,6 +270,8 @@ def test_several_actors_share_a_policy():
         (lambda: start("sac", buffer_size=10**14), "its looks alone are 1,200,000.0 GB; take a smaller one"),
         (lambda: dz.train(*made("sac")[:2], dz.PPO(), 1000), "expected a dz.rl.ActorCritic"),
         (lambda: dropped(), "the policy has Dropout"),
+        (lambda: shared(), "actor and critics of the policy share body.0.weight, expected networks of their own"),
+        (lambda: dz.rl.soft_mlp(Wide(), (8,)), "whose width is beyond float32"),
     ],
 )
 def test_what_does_not_fit_is_told_at_the_door(make, told):
@@ -291,6 +294,20 @@ def dropped():
     return algorithm.init(env, dz.rl.QNetwork(env, body), total_steps=1000, device="cpu")
 
 
+class Wide(Pendulum):
+    """Bounds as far apart as numbers go."""
+
+    action_space = dz.rl.Box(-3e38, 3e38, (1,))
+
+
+def shared():
+    env, _, algorithm = made("sac")
+    body, critics = nn.Sequential(nn.Linear(3, 8), nn.ReLU()), MlpCritics(4, (8,))
+    critics.body = body
+    policy = dz.rl.SoftActorCritic(env, body, critics)
+    return algorithm.init(env, policy, total_steps=1000, device="cpu")
+
+
 @pytest.mark.parametrize(
     ("kind", "world", "steps"),
     [("sac", "pendulum", 30_000), ("td3", "pendulum", 30_000), ("dqn", "cartpole", 50_000), ("dqn", "breakout", None)],
@@ -302,3 +319,5 @@ def test_the_command_line_builds_them(kind, world, steps):
     assert made.algorithm.tau == 0.5
     assert steps in (made.steps, None)
     assert isinstance(made.policy, type(KINDS[kind][1](KINDS[kind][0]())))
+    if world == "cartpole":  # smaller networks do not learn it by these settings
+        assert made.policy.q.in_features == 256

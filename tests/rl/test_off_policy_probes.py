@@ -36,10 +36,9 @@ def learned(policy, algorithm, updates=160):
 @pytest.mark.parametrize(
     ("env", "n_steps"),
     [
-        (Delayed(), 1),
         (Endless(), 3),
         *[pytest.param(env, n, marks=pytest.mark.slow) for env in (Delayed(), Mortal()) for n in (2, 3)],
-        *[pytest.param(env, 1, marks=pytest.mark.slow) for env in (Endless(), Mortal(), Action(), Both())],
+        *[pytest.param(env, 1, marks=pytest.mark.slow) for env in (Delayed(), Endless(), Mortal(), Action(), Both())],
     ],
     ids=lambda given: str(given) if isinstance(given, int) else type(given).__name__,
 )
@@ -55,7 +54,7 @@ def test_values_of_choices_become_those_of_the_probe(env, n_steps):
         assert torch.equal(values.argmax(1), right.to(torch.int64))
 
 
-@pytest.mark.parametrize("kind", ["sac", "td3"])
+@pytest.mark.parametrize("kind", ["sac", pytest.param("td3", marks=pytest.mark.slow)])
 def test_actions_become_what_the_probe_asks_for(kind):
     env = Continuous()
     if kind == "sac":

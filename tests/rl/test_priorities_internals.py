@@ -104,7 +104,7 @@ def test_nothing_changes_before_learning_begins():
     assert torch.equal(priorities.tree, before)
 
 
-@pytest.mark.parametrize("importance", [0.5, dz.rl.Linear(0.4, 1.0)])
+@pytest.mark.parametrize("importance", [0.5, pytest.param(dz.rl.Linear(0.4, 1.0), marks=pytest.mark.slow)])
 def test_a_training_by_priority_is_repeated_bit_for_bit(tmp_path, importance):
     def trained(steps, **options):
         env = CartPole()

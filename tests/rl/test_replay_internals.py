@@ -9,13 +9,16 @@ GAMMA = 0.5
 
 
 class Told:
-    """Random lives of some rows as lists, and the replay that was given them."""
+    """Random lives of some rows as lists, and the replay that was given them.
 
-    def __init__(self, steps, total, rows=3, n=1, chunk=1, limit=None, gaps=False, seed=0):
+    With `few` resets only some rows have last looks; others wait, and what they show next is their last look.
+    """
+
+    def __init__(self, steps, total, rows=3, n=1, chunk=1, limit=None, gaps=False, few=False, seed=0):
         draw = torch.Generator().manual_seed(seed)
         self.steps, self.total, self.rows, self.n = steps, total, rows, n
         self.looks = torch.arange(1.0, (total + 1) * rows + 1).view(total + 1, rows)
-        self.last = -self.looks  # what is seen last of a life that is cut off in a step
+        self.last = -self.looks[:-1]  # what is seen last of a life that is cut off in a step
         self.reward = torch.rand(total, rows, generator=draw)
         chance = torch.rand(total, rows, generator=draw)
         self.dead, self.cut = chance < 0.2, chance > 0.7
@@ -26,6 +29,8 @@ class Told:
         for t in range(1, total if gaps else 0):  # who waits does so from the end of a life on
             self.valid[t] = ~(wait[t] & (self.dead[t - 1] | self.cut[t - 1] | ~self.valid[t - 1]))
         self.dead, self.cut = self.dead & self.valid, self.cut & self.valid
+        if few:  # the last row never begins anew at once
+            self.last[:, -1] = self.looks[1:, -1]
         most = most_cuts(steps, limit, limit is None)
         shown = {"one": self.looks[0][:, None], "many": self.looks[0].to(torch.int16)}
         self.replay = Replay(steps, shown, torch.zeros(rows), gamma=GAMMA, n_steps=n, most_cuts=most, gaps=gaps)
@@ -40,9 +45,11 @@ class Told:
                 "truncated": self.cut[part],
                 "valid": self.valid[part],
             }
+            given = torch.arange(rows - few).flip(0)
+            last = last[:, given]
             finals = {
-                "rows": torch.arange(rows).flip(0).expand(chunk, rows),
-                "observation": {"one": last.flip(1)[..., None], "many": last.flip(1).to(torch.int16)},
+                "rows": given.expand(chunk, -1),
+                "observation": {"one": last[..., None], "many": last.to(torch.int16)},
             }
             self.replay.add(happened, {"one": now[:, None], "many": now.to(torch.int16)}, None, finals)
 
@@ -70,6 +77,7 @@ CASES = [
     {"steps": 4, "total": 16, "chunk": 4, "limit": 1},  # all is cut off
     {"steps": 9, "total": 30, "n": 4, "gaps": True},
     {"steps": 9, "total": 30, "n": 2, "chunk": 5, "gaps": True},
+    {"steps": 9, "total": 30, "n": 2, "chunk": 5, "gaps": True, "few": True},
 ]
 
 

@@ -208,7 +208,8 @@ def _policy(entry: WorldEntry, env: Any, given: Mapping[str, str], seed: int, al
 
     others = {"sac": "soft_mlp", "td3": "deterministic_mlp", "dqn": f"q_{entry.policy}"}
     made = others.get(algo, entry.policy)
-    options = {**(entry.policy_options if made == entry.policy else {}), **given}
+    usual = entry.policy_options if made == entry.policy else entry.policy_options_of.get(algo, {})
+    options = {**usual, **given}
     takes = {
         "mlp": ("hidden", "activation", "shared", "head", "memory_size", "memory", "normalise"),
         "conv": ("channels", "hidden", "critic_hidden", "head", "memory_size", "memory", "normalise"),

@@ -305,6 +305,10 @@ def check_bounded(env: Env, what: str) -> tuple[Tensor, Tensor]:
     low, high = space.spans(torch.device("cpu"))
     if not bool((high > low).all()):
         raise InputError(f"{what}: {name} has action_space {space}, expected low below high in every component")
+    if not bool(torch.isfinite(high - low).all()):
+        raise InputError(
+            f"{what}: {name} has action_space {space}, whose width is beyond float32; declare the bounds that matter"
+        )
     return low, high
 
 

@@ -276,6 +276,7 @@ def started(
             f"{what}: policy is {named(policy)}, expected a dz.rl.{kind.__name__}, such as dz.rl.{example}(env)"
         )
     _check_layers(policy, what)
+    _check_apart(policy, what)
     if processes.size() > 1:
         raise InputError(f"{what}: there are {processes.size()} processes, expected one; take dz.PPO for several")
     total_steps = whole(what, "total_steps", total_steps, 1)
@@ -307,3 +308,22 @@ def _check_layers(policy: Policy, what: str) -> None:
                 f"{what}: the policy has {type(module).__name__}, whose values differ from batch to batch, so no "
                 f"training could be repeated; set its p to 0, or use torch.nn.LayerNorm"
             )
+
+
+def _check_apart(policy: Policy, what: str) -> None:
+    """Raise `InputError` where actor and critics share parameters: each would learn them by an optimizer of its own."""
+    critics = getattr(policy, "critics", None)
+    if critics is None:
+        return
+    own = {id(parameter) for parameter in critics.parameters() if parameter.requires_grad}
+    shared = [
+        f"{part}.{name}"
+        for part in ("body", "actor")
+        for name, parameter in getattr(policy, part).named_parameters()
+        if id(parameter) in own
+    ]
+    if shared:
+        raise InputError(
+            f"{what}: actor and critics of the policy share {shared[0]}, expected networks of their own, since each "
+            f"learns by its own loss; give the critics a copy (copy.deepcopy)"
+        )

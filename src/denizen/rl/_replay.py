@@ -137,12 +137,17 @@ class Replay:
         return at
 
     def _keep_finals(self, at: Tensor, cut: Tensor, finals: dict[str, Any]) -> None:
-        """Last looks go to the next place of their row; those of no cut to the place behind all."""
+        """Last looks go to the next place of their row; those of no cut to the place behind all.
+
+        A world that was cut off and waits for its reset has none: what it shows next is its last look.
+        """
+        rows = finals["rows"]
+        cut = cut & torch.zeros_like(cut).scatter(1, rows, True)
         place = (self._cuts + cut.cumsum(0) - 1) % self._most_cuts
         place = torch.where(cut, place, self._most_cuts)
         self._cuts.add_(cut.sum(0))
         self._final_place.index_copy_(0, at, place.to(torch.int32))
-        rows, places = finals["rows"], place.gather(1, finals["rows"])
+        places = place.gather(1, rows)
         seen = {"observation": finals["observation"]} | _masked(finals.get("action_mask"), self._ring)
         for kept, look in zip(_tree.tensors(self._finals), _tree.tensors(seen), strict=True):
             kept.index_put_((places, rows), look)
@@ -201,11 +206,12 @@ class Replay:
         discount = torch.where(ending == DEAD, 0.0, self._discounts[length])
         following = _picked(self._ring, (last + 1) % self.slots, row)
         if self._most_cuts:
-            finals = _picked(self._finals, self._final_place[last, row].to(torch.int64), row)
+            place = self._final_place[last, row].to(torch.int64)
+            kept = (ending == CUT) & (place < self._most_cuts)
             leaves, structure = _tree.flatten(following)
             chosen = [
-                torch.where((ending == CUT).view(-1, *[1] * (own.dim() - 1)), final, own)
-                for own, final in zip(leaves, _tree.tensors(finals), strict=True)
+                torch.where(kept.view(-1, *[1] * (own.dim() - 1)), final, own)
+                for own, final in zip(leaves, _tree.tensors(_picked(self._finals, place, row)), strict=True)
             ]
             following = _tree.unflatten(chosen, structure)
         return Batch(

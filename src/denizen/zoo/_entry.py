@@ -44,6 +44,7 @@ class WorldEntry:
         steps_of: likewise, of algorithms that need fewer or more.
         policy: ``"mlp"`` or ``"conv"``.
         policy_options: for that, as `--policy` takes them.
+        policy_options_of: likewise, of policies of algorithms that take another kind.
         settings: of each algorithm, as `--set` takes them.
     """
 
@@ -53,6 +54,7 @@ class WorldEntry:
     steps_of: Mapping[str, int] = dataclasses.field(default_factory=dict)
     policy: str = "mlp"
     policy_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    policy_options_of: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     settings: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
 
