@@ -89,6 +89,14 @@ def test_rows_of_bytes_hold_every_value():
         assert torch.equal(trees.packed(space, trees.unpacked(space, stored[1:])), stored[1:])
 
 
+def test_a_constant_of_one_world_is_stored():
+    space = Dict({"day": Discrete(7), "left": dz.rl.Box(0.0, 9.0, (1,))})
+    alone = {name: torch.full((), 3, dtype=leaf.dtype) for name, leaf in space.spaces.items()}
+    value = {"day": alone["day"].expand(1), "left": alone["left"].expand(1, 1)}  # both of stride 0
+    found = trees.unpacked(space, trees.packed(space, value))
+    assert all(torch.equal(found[name], value[name]) for name in value)
+
+
 def test_worlds_give_and_take_trees():
     worlds = dz.rl.Worlds(Desk(), 4, device="cpu")
     look = worlds.reset().observation

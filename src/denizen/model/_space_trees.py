@@ -199,7 +199,10 @@ def packed(space: Space, value: Any) -> Tensor:
     columns = []
     for tensor, (_, leaf) in zip(values(space, value), leaves(space), strict=True):
         lead = tensor.shape[: tensor.dim() - len(leaf.shape)]
-        column = tensor.to(leaf.dtype).reshape(*lead, -1).contiguous().view(torch.uint8)
+        column = tensor.to(leaf.dtype).reshape(*lead, -1).contiguous()
+        if column.stride(-1) != 1:  # one number that stands for a batch of one counts as contiguous, with stride 0
+            column = column.clone(memory_format=torch.contiguous_format)
+        column = column.view(torch.uint8)
         columns.append(F.pad(column, (0, _width(leaf) - column.shape[-1])))
     return torch.cat(columns, -1)
 
