@@ -304,7 +304,7 @@ def test_short_flags_stand_for_settings(denizen, tmp_path):
     ("line", "told"),
     [
         ('seeds = "5"', "seeds is '5', expected a whole number"),
-        ('algo = "sac"', "expected 'ppo' or 'grpo'"),
+        ('algo = "a2c"', "expected 'ppo'"),
         ("world_name = 3", "world_name is 3, expected a text"),
         ("steps = 2.5", "--steps 2.5: expected a whole number"),
         ("quiet = 'no'", "expected true or false"),
