@@ -313,7 +313,7 @@ def _check_layers(policy: Policy, what: str) -> None:
 def _check_apart(policy: Policy, what: str) -> None:
     """Raise `InputError` where actor and critics share parameters: each would learn them by an optimizer of its own."""
     critics = getattr(policy, "critics", None)
-    if critics is None:
+    if not isinstance(critics, nn.Module):
         return
     own = {id(parameter) for parameter in critics.parameters() if parameter.requires_grad}
     shared = [
