@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import denizen as dz
 from denizen.rl import GRU, LSTM, Attention
@@ -69,6 +70,24 @@ def test_all_steps_are_one_graph_as_an_update_compiles_them(cell):
     whole = torch.compile(lambda *given: cell.over(*given), backend="eager", fullgraph=True)
     told = whole(shown, torch.zeros(3, cell.size), first)
     torch.testing.assert_close(told[0], over(cell, shown, first)[0].flatten(0, 1), rtol=1e-5, atol=1e-6)
+
+
+UNORDERED = {"unfold_backward", "index_put", "index_add", "scatter_add", "scatter_reduce"}  # in any order on CUDA
+
+
+def test_gradients_add_up_in_a_fixed_order(cell):
+    shown, first = torch.randn(4, 3, 5, requires_grad=True), torch.rand(4, 3) < 0.3
+
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            names.add(func.name().split("::")[1].split(".")[0].rstrip("_"))
+            return func(*args, **(kwargs or {}))
+
+    names = set()
+    with Seen():
+        over(cell, shown, first)[0].square().sum().backward()
+    assert "mm" in names
+    assert not names & UNORDERED
 
 
 def test_attention_sees_its_window_and_no_step_after():

@@ -107,7 +107,7 @@ class _Window(nn.Module):
         life = begins.cumsum(0)  # a number for each life of a row, 0 for the one under way
         lives = torch.cat([torch.where(old[..., -1] > 0, 0, -1), life])
         entries = torch.cat([old[..., :-1].to(entry.dtype), entry])
-        attended = self._attended(self.before(entries), lives.unfold(0, self._window, 1) == life[..., None])
+        attended = self._attended(self.before(entries), _windows(lives, self._window) == life[..., None])
         mixed = entry + self.mixed(attended)
         features = mixed + self.further(self.between(mixed))
         there = (lives[-back:] == life[-1])[..., None]
@@ -123,13 +123,21 @@ class _Window(nn.Module):
         """
         query = self.query(entries[self._window - 1 :]).unflatten(-1, (self._heads, -1))
         key, value = (  # [steps, rows, heads, width of a head, window]
-            layer(entries).unfold(0, self._window, 1).unflatten(2, (self._heads, -1))
-            for layer in (self.key, self.value)
+            _windows(layer(entries), self._window).unflatten(2, (self._heads, -1)) for layer in (self.key, self.value)
         )
         scores = (query[..., None, :] @ key).squeeze(-2) / math.sqrt(query.shape[-1])
         scores = (scores.to(torch.float32) + self.places).masked_fill(~open_[:, :, None], -torch.inf)
         shares = scores.softmax(-1).to(value.dtype)
         return (value @ shares[..., None]).squeeze(-1).flatten(2)
+
+
+def _windows(values: Tensor, window: int) -> Tensor:
+    """`[…, window]`: for each step those that end with it, from `[window - 1 + steps, …]`.
+
+    By slices, since the gradient of `unfold` adds up in any order on CUDA.
+    """
+    steps = values.shape[0] - window + 1
+    return torch.stack([values[age : age + steps] for age in range(window)], -1)
 
 
 @dataclasses.dataclass(frozen=True)
