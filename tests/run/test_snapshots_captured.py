@@ -73,7 +73,12 @@ def reference(whole, every, steps=STEPS):
     }
 
 
-@pytest.mark.parametrize(("every", "worlds"), [(1, 3), (2, 1), (3, 3), (5, 1), (64, 3), (100, 1)])
+# By default in pairs: each of the one with one of the other.
+PAIRS = [(1, 3), (2, 1), (3, 3), (5, 1), (64, 3), (100, 1)]
+OTHERS = [pytest.param(every, 4 - worlds, marks=pytest.mark.slow) for every, worlds in PAIRS]
+
+
+@pytest.mark.parametrize(("every", "worlds"), PAIRS + OTHERS)
 def test_equal_to_those_of_an_eager_run(every_step, every, worlds):
     run = dz.simulate(Farm(), 6, replicates=worlds, seed=5, snapshots=Snapshots(every), compile=False)
     captured(run)
@@ -175,7 +180,10 @@ def test_an_interrupt_after_groups_were_put(tmp_path, every_step, folder):
     equal(run.extend(210 - run.steps).snapshots, reference(every_step[1], 2, 210))
 
 
-@pytest.mark.parametrize(("place", "slots"), [(36, 1), (50, 8)])
+@pytest.mark.parametrize(
+    ("place", "slots"),
+    [(36, 1), (50, 8), *(pytest.param(*each, marks=pytest.mark.slow) for each in [(36, 8), (50, 1)])],
+)
 def test_a_group_that_can_only_be_written_in_part(tmp_path, monkeypatch, every_step, place, slots):
     monkeypatch.setattr(_zarr, "EACH", 3)
     wanted = Snapshots(1, slots=slots)

@@ -285,6 +285,12 @@ KINDS = ["global", "generator", "batch_sampler", "replacement"]
         # Workers are processes: each kind of sampler, each kind of worker and each moment, in pairs.
         *((kind, 1, number % 2 == 0, 9) for number, kind in enumerate(KINDS)),
         *((kind, 1, number % 2 == 1, 0) for number, kind in enumerate(KINDS[:2])),
+        *(pytest.param(kind, 1, number % 2 == 1, 9, marks=pytest.mark.slow) for number, kind in enumerate(KINDS)),
+        *(pytest.param(kind, 1, number % 2 == 0, 0, marks=pytest.mark.slow) for number, kind in enumerate(KINDS)),
+        *(
+            pytest.param(kind, 1, number % 2 == 1, 0, marks=pytest.mark.slow)
+            for number, kind in enumerate(KINDS[2:], 2)
+        ),
     ],
 )
 def test_resumes_behind_the_last_batch_that_was_used(cuda, kind, workers, persistent, at):
