@@ -48,9 +48,9 @@ SMALL = [
 
 @pytest.mark.slow
 def test_an_experiment_goes_from_training_to_report_and_is_resumed(denizen, tmp_path, monkeypatch):
-    from denizen.rl import _train
+    from denizen.rl import _loop
 
-    plain, seen = _train.Loop._judge, []
+    plain, seen = _loop.Loop._judge, []
 
     def judge(self, metrics):
         plain(self, metrics)
@@ -59,7 +59,7 @@ def test_an_experiment_goes_from_training_to_report_and_is_resumed(denizen, tmp_
             signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patched:
-        patched.setattr(_train.Loop, "_judge", judge)
+        patched.setattr(_loop.Loop, "_judge", judge)
         code, _, err = denizen(*SMALL)
         assert (code, err.splitlines()[-1]) == (130, "interrupted; go on with the same command")
     code, out, err = denizen(*SMALL, "--quiet")
@@ -120,7 +120,7 @@ def test_a_mode_that_is_named_twice_counts_once():
 
 
 def test_a_training_that_was_killed_before_its_first_save_begins_anew(tmp_path, monkeypatch):
-    from denizen.rl import _train
+    from denizen.rl import _loop
 
     def killed(loop):
         raise KeyboardInterrupt
@@ -128,7 +128,7 @@ def test_a_training_that_was_killed_before_its_first_save_begins_anew(tmp_path, 
     settings = {"world_name": "cartpole", "algo": "ppo", "steps": "256", "set": {}, "world": {}, "policy": {}}
     plan = Experiment("learners", device="cpu", quiet=True).plan()
     with monkeypatch.context() as patched:
-        patched.setattr(_train.Updates, "warm_up", killed)
+        patched.setattr(_loop.Updates, "warm_up", killed)
         with pytest.raises(KeyboardInterrupt):
             plan.train(settings, 0, tmp_path / "seed-0")
     plan.train(settings, 0, tmp_path / "seed-0")

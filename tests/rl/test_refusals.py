@@ -341,7 +341,7 @@ def test_a_training_can_be_resumed_from_its_first_moment(tmp_path, monkeypatch):
     env = CartPole()
     whole = dz.train(env, dz.rl.mlp(env, (4,), seed=1), SMALL, 128, **QUIET)
     with monkeypatch.context() as patched:
-        patched.setattr("denizen.rl._train.Updates.warm_up", lambda self: 1 / 0)  # killed while it compiles
+        patched.setattr("denizen.rl._loop.Updates.warm_up", lambda self: 1 / 0)  # killed while it compiles
         with pytest.raises(ZeroDivisionError):
             dz.train(env, dz.rl.mlp(env, (4,), seed=1), SMALL, 128, folder=tmp_path / "run", **QUIET)
     again = dz.rl.resume(tmp_path / "run", env, dz.rl.mlp(env, (4,), seed=2), SMALL, progress=False)

@@ -65,9 +65,9 @@ from denizen.rl._seeds import train_seeds as train_seeds
 from denizen.rl._settings import AdaptiveKL as AdaptiveKL
 from denizen.rl._settings import Linear as Linear
 from denizen.rl._td3 import TD3 as TD3
-from denizen.rl._train import Trained as Trained
 from denizen.rl._train import resume as resume
 from denizen.rl._train import train as train
+from denizen.rl._trained import Trained as Trained
 from denizen.rl._training import Training as Training
 from denizen.rl._training_folder import read_manifest as read_manifest
 from denizen.rl._training_folder import read_metrics as read_metrics

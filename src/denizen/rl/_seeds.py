@@ -15,8 +15,10 @@ from denizen.rl import _processes as processes
 from denizen.rl._best_policy import Patience
 from denizen.rl._from_gymnasium import FromGymnasium
 from denizen.rl._live import live_view
+from denizen.rl._loop import Loop
 from denizen.rl._policy import Policy
-from denizen.rl._train import Algorithm, Loop, Trained, new_loop
+from denizen.rl._train import Algorithm, new_loop
+from denizen.rl._trained import Trained
 from denizen.rl._worlds import named
 from denizen.rng import MAX_SEED
 from denizen.run._folder import check_free
