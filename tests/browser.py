@@ -1,17 +1,22 @@
 """Chromium for tests of pages, driven by Playwright: fixtures `chromium` and `page`, and what axe finds on a page.
 
+What a page does after a click, a key or a change of its size is waited for, by `expect` and `until`: it asks a server,
+or draws at its next frame. Playwright's `wait_for_function` is of no use: to ask a second time it calls `eval`, which
+the pages' Content-Security-Policy forbids.
+
 Debian's own Chromium (`apt-get install chromium`) or Chrome; Playwright brings none, so nothing is fetched.
 """
 
 import contextlib
 import shutil
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, LocatorAssertions, Page
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 AT_HOME = ("http://127.0.0.1:", "http://localhost:", "http://[::1]:", "file:", "data:", "blob:", "about:")
@@ -57,6 +62,22 @@ def page(chromium: "Browser") -> Iterator["Page"]:
     """An empty page; the test fails where its console shows an error, or it asks for anything from elsewhere."""
     with opened(chromium) as page:
         yield page
+
+
+def expect(what: "Locator") -> "LocatorAssertions":
+    """Playwright's assertions, which ask a page until they hold, with the patience of these tests."""
+    from playwright import sync_api
+
+    sync_api.expect.set_options(timeout=PATIENCE)
+    return sync_api.expect(what)
+
+
+def until(page: "Page", expression: str) -> None:
+    """Ask a page until an expression of JavaScript holds."""
+    end = time.monotonic() + PATIENCE / 1000
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, f"it does not become true: {expression}"
+        page.wait_for_timeout(50)
 
 
 def axe_findings(page: "Page") -> list[str]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from browser import axe_findings
+from browser import axe_findings, expect, until
 from denizen.report import Curve, Interval, Page, Panel
 
 pytestmark = [pytest.mark.browser]
@@ -35,9 +35,7 @@ def test_charts_are_drawn_and_nothing_is_cut(page, file, scheme, width):
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 900})
     page.goto(file)
-    page.wait_for_function(
-        "document.querySelectorAll('.chart svg').length === document.querySelectorAll('.chart').length"
-    )
+    expect(page.locator(".chart svg")).to_have_count(12)
     assert page.title() == "A town"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     outside = page.evaluate(
@@ -55,10 +53,10 @@ def test_a_chart_follows_the_window_and_tells_numbers_under_the_pointer(page, fi
     chart = page.locator(".chart svg").first
     wide = chart.bounding_box()["width"]
     page.set_viewport_size({"width": 500, "height": 800})
-    page.wait_for_function(f"document.querySelector('.chart svg').getBoundingClientRect().width < {wide - 100}")
+    until(page, f"document.querySelector('.chart svg').getBoundingClientRect().width < {wide - 100}")
     box = chart.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    page.wait_for_function("document.querySelector('.chart svg').textContent.includes('day: ')")
+    expect(chart).to_contain_text("day: ")
 
 
 def test_the_numbers_are_there_without_scripts(chromium, file):
@@ -66,7 +64,7 @@ def test_the_numbers_are_there_without_scripts(chromium, file):
     plain = context.new_page()
     plain.goto(file)
     plain.locator("summary").first.click()
-    assert plain.locator("details table").first.is_visible()
+    expect(plain.locator("details table").first).to_be_visible()
     context.close()
 
 
@@ -85,8 +83,7 @@ def test_dates_are_written_as_dates_and_names_that_begin_alike_are_whole(page, t
     names = [f"a scenario with a long name, number {k}" for k in range(2)]
     made = Page("Dates").curves("Cases", days, [Curve(name, k + np.arange(40)) for k, name in enumerate(names)])
     page.goto(made.write(tmp_path / "r.html").as_uri())
-    page.wait_for_selector(".chart svg")
+    expect(page.locator(".legend li")).to_have_text(names)
     texts = page.locator(".chart svg text").all_text_contents()
     assert any("Mar" in text for text in texts)
     assert not any("k" in text for text in texts)
-    assert [text.strip() for text in page.locator(".legend li").all_text_contents()] == names

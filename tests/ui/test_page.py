@@ -1,10 +1,13 @@
 """The page in a browser, as a user has it: lists, curves that grow, comparisons, agents, files, and what goes wrong."""
 
 import csv
+import itertools
 import json
+import re
 import shutil
 import threading
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import quote
 
 import pytest
@@ -12,7 +15,7 @@ import pytest
 pytest.importorskip("uvicorn", reason="uvicorn is not installed")
 
 import denizen as dz
-from browser import axe_findings
+from browser import axe_findings, expect
 from ui_runs import Village, many, served, simulated, trained
 
 pytestmark = pytest.mark.browser
@@ -45,23 +48,17 @@ def drawn(page, what: str) -> None:
     page.wait_for_selector(f"body[data-drawn={what}]")
 
 
-def step_shown(page) -> int:
-    return int(page.get_attribute("canvas", "data-step"))
-
-
 def test_from_the_list_to_a_run_and_back(page, address):
     page.goto(address)
     drawn(page, "list")
-    assert page.locator("tbody tr").count() == 3
+    expect(page.locator("tbody tr")).to_have_count(3)
     page.click("text=calm")
     drawn(page, "curves")
-    assert page.inner_text("h1") == "calm"
-    assert "New cases in the step, per" in page.inner_text("figure[data-series=cases]")
-    label = page.get_attribute("figure[data-series=cases] svg", "aria-label")
-    assert label.startswith("cases from ")
-    settings = page.inner_text("[aria-label=Settings]")
-    assert "chance\t0.05" in settings
-    assert "created: " in page.text_content("pre.log")
+    expect(page.locator("h1")).to_have_text("calm")
+    expect(page.locator("figure[data-series=cases]")).to_contain_text("New cases in the step, per")
+    expect(page.locator("figure[data-series=cases] svg")).to_have_attribute("aria-label", re.compile("^cases from "))
+    expect(page.locator("[aria-label=Settings] tr:has-text('chance')")).to_have_text("chance0.05")
+    expect(page.locator("pre.log")).to_contain_text("created: ")
     page.go_back()
     drawn(page, "list")
 
@@ -71,30 +68,29 @@ def test_list_is_sorted_and_filtered_by_keys(page, address):
     drawn(page, "list")
     names = page.locator("tbody td.name a")
     page.click("th button:text-is('Run')")
-    assert names.all_inner_texts() == ["busy", "calm", "pole"]
+    expect(names).to_have_text(["busy", "calm", "pole"])
     page.keyboard.press("Enter")
-    assert names.all_inner_texts() == ["pole", "calm", "busy"]
-    assert page.get_attribute("th[data-key=name]", "aria-sort") == "descending"
+    expect(names).to_have_text(["pole", "calm", "busy"])
+    expect(page.locator("th[data-key=name]")).to_have_attribute("aria-sort", "descending")
     page.keyboard.press("/")
     page.keyboard.type("simulation busy")
-    assert names.all_inner_texts() == ["busy"]
-    assert page.inner_text(".bar [role=status]") == "1 of 3 runs"
+    expect(names).to_have_text(["busy"])
+    expect(page.locator(".bar [role=status]")).to_have_text("1 of 3 runs")
 
 
 def test_two_runs_side_by_side(page, address):
     page.goto(address)
     drawn(page, "list")
-    assert page.is_disabled("button:text('Compare')")
+    expect(page.locator("button:text('Compare')")).to_be_disabled()
     page.check("[aria-label='compare calm']")
     page.check("[aria-label='compare busy']")
     page.click("button:text('Compare 2')")
     drawn(page, "curves")
     page.wait_for_selector("text=What differs")
-    rows = page.locator("[aria-label='What differs'] tbody tr").all_inner_texts()
-    assert [row.split("\t")[0] for row in rows] == ["chance"]
-    label = page.get_attribute("figure[data-series=cases] svg", "aria-label")
-    assert "calm: cases" in label
-    assert "busy: cases" in label
+    expect(page.locator("[aria-label='What differs'] tbody th")).to_have_text(["chance"])
+    chart = page.locator("figure[data-series=cases] svg")
+    expect(chart).to_have_attribute("aria-label", re.compile("calm: cases"))
+    expect(chart).to_have_attribute("aria-label", re.compile("busy: cases"))
 
 
 def test_agents_are_scrubbed_by_keys(page, address, runs):
@@ -108,10 +104,13 @@ def test_agents_are_scrubbed_by_keys(page, address, runs):
     page.wait_for_selector("canvas[data-step='2']")
     page.select_option("select >> nth=0", "stage")
     page.select_option("select >> nth=1", "2")
-    stage = dz.run.load(runs / "calm").snapshots.at(2)["stage"][2]
-    page.wait_for_selector(f"tr:has-text('immune') >> text='{int((stage == 2).sum())} (0 %)'")
-    shown = page.inner_text(".world table")
-    assert f"well\t{int((stage == 0).sum())} (" in shown
+    worlds = dz.run.load(runs / "calm").snapshots.at(2)["stage"]
+    counts = [[int((world == level).sum()) for level in range(3)] for world in worlds]
+    assert counts[0] != counts[2]  # else the world before would pass for the chosen one
+    shown = [re.compile(rf"^{n} \(") for n in counts[2]]
+    expect(page.locator(".world tbody td")).to_have_text(shown)
+    expect(page.locator(".world tbody th")).to_have_text(["well", "ill", "immune"])
+    expect(page.locator(".world tbody td").last).to_have_text(f"{counts[2][2]} (0 %)")
     page.click("button:text-is('Play')")
     page.wait_for_selector("canvas[data-step='12']")
     page.wait_for_selector("button:text-is('Play')")  # it stops at the end
@@ -131,41 +130,59 @@ def test_curves_are_exported(page, address, runs, tmp_path):
 def test_a_training_has_its_curves_and_evaluation(page, address):
     page.goto(f"{address}/#/run/{quote('0:pole', safe='')}")
     drawn(page, "curves")
-    assert page.locator("figure[data-series]").count() == 12
+    expect(page.locator("figure[data-series]")).to_have_count(12)
     page.click("button:text('Show all')")
-    assert page.locator("figure[data-series]").count() > 20
-    assert "12.5" in page.inner_text("[aria-label='evaluation.json']")
+    expect(page.locator("figure[data-series]").nth(20)).to_be_attached()
+    expect(page.locator("[aria-label='evaluation.json']")).to_contain_text("12.5")
 
 
 def test_findings_stand_beside_their_lines(page, address):
     page.goto(address)
     page.click("text=Findings")
     drawn(page, "findings")
-    assert page.inner_text(".finding pre") == "x = loss.item() < 3 & y"
-    assert "train.py:3" in page.inner_text(".finding")
-    assert page.locator("main img").count() == 0  # the fix is a text
+    expect(page.locator(".finding pre")).to_have_text("x = loss.item() < 3 & y")
+    expect(page.locator(".finding")).to_contain_text("train.py:3")
+    expect(page.locator(".finding")).to_contain_text("<img src=x")  # the fix is a text
+    expect(page.locator("main img")).to_have_count(0)
 
 
+class Held(Village):
+    """A village whose steps wait for leave: half of them for the first, the last for the second."""
+
+    leave: ClassVar[list[threading.Event]]
+    begun: ClassVar[itertools.count]
+
+    def step(self, now, rng):
+        k = next(self.begun)
+        for least, event in zip((60, 119), self.leave, strict=True):
+            assert k < least or event.wait(300)
+        return super().step(now, rng)
+
+
+@pytest.mark.usefixtures("saves_always")
 def test_a_run_is_seen_while_it_writes(page, tmp_path):
+    Held.leave, Held.begun = [threading.Event(), threading.Event()], itertools.count(1)
+    village = Held(pause=0.01)
     with served([tmp_path]) as address:
         page.goto(address)
         page.wait_for_selector("text=No runs in")
-        folder = tmp_path / "slow"
-        writer = threading.Thread(target=lambda: simulated(folder, 120, every=None, pause=0.05))
+        out = tmp_path / "slow"
+        writer = threading.Thread(target=lambda: dz.simulate(village, 120, out=out, snapshots=None, progress=False))
         writer.start()
         try:
             page.click("text=slow")
             page.wait_for_selector(".state.running")
-            page.wait_for_selector("figure[data-series=cases] svg")
-            seen = set()
-            while len(seen) < 2:  # it grows by itself, twice before it ends
-                label = page.get_attribute("figure[data-series=cases] svg", "aria-label")
-                seen.add(label.rpartition(" ")[2])
-                page.wait_for_timeout(100)
+            chart = page.locator("figure[data-series=cases] svg")
+            for leave in Held.leave:  # it grows by itself, before the run ends
+                before = chart.get_attribute("aria-label")
+                leave.set()
+                expect(chart).not_to_have_attribute("aria-label", before)
             page.wait_for_selector(".state.finished")
         finally:
+            for leave in Held.leave:
+                leave.set()
             writer.join()
-        page.wait_for_function("document.querySelector('figure svg').getAttribute('aria-label').endsWith(' 120')")
+        expect(chart).to_have_attribute("aria-label", re.compile(" 120$"))
 
 
 def test_a_folder_that_vanishes_leaves_what_was_read(page, tmp_path):
@@ -173,9 +190,10 @@ def test_a_folder_that_vanishes_leaves_what_was_read(page, tmp_path):
     with served([tmp_path]) as address:
         page.goto(f"{address}/#/run/{quote('0:village', safe='')}")
         drawn(page, "curves")
+        page.wait_for_selector("canvas[data-step='6']")
         shutil.rmtree(tmp_path / "village")
         page.wait_for_selector("text=The folder of village is gone. This is what was last read of it.")
-        assert page.locator("figure svg").count() == 2
+        expect(page.locator("figure svg")).to_have_count(2)
         page.focus("input[type=range]")
         page.keyboard.press("ArrowLeft")
         page.goto(address)
@@ -194,7 +212,7 @@ def test_a_damaged_file_is_told_beside_what_is_whole(page, tmp_path):
     with served([tmp_path]) as address:
         page.goto(f"{address}/#/compare/{quote('0:good', safe='')}/{quote('0:bad', safe='')}")
         drawn(page, "curves")
-        assert "differs from what was written" in page.inner_text("[role=alert]")
+        expect(page.locator("[role=alert]")).to_contain_text("differs from what was written")
         page.goto(address)
         page.wait_for_selector("text=is not valid JSON")
         page.click("text=worse")
@@ -207,12 +225,12 @@ def test_names_are_never_markup(page, tmp_path):
     with served([tmp_path]) as address:
         page.goto(address)
         drawn(page, "list")
-        assert page.text_content("td.name a") == folder.name
+        assert page.text_content("td.name a") == folder.name  # to the last space, which `expect` would not see
         page.check("[aria-label^=compare]")
         page.click("td.name a")
         drawn(page, "curves")
         assert page.text_content("h1") == folder.name
-        assert page.locator("main img").count() == 0
+        expect(page.locator("main img")).to_have_count(0)
 
 
 def test_five_hundred_runs(page, tmp_path):
@@ -220,9 +238,9 @@ def test_five_hundred_runs(page, tmp_path):
     with served([tmp_path]) as address:
         page.goto(address)
         drawn(page, "list")
-        assert page.locator("tbody tr").count() == 500
+        expect(page.locator("tbody tr")).to_have_count(500)
         page.fill("#filter", "seed=123")
-        assert page.locator("td.name a").all_inner_texts() == ["run-0123"]
+        expect(page.locator("td.name a")).to_have_text(["run-0123"])
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -231,12 +249,18 @@ def test_every_view_is_accessible_and_fits(page, address, scheme, width):
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     page.set_viewport_size({"width": width, "height": 800})
     run, other, training = (quote(f"0:{name}", safe="") for name in ("calm", "busy", "pole"))
-    views = {"": "list", f"run/{run}": "curves", f"run/{training}": "curves", f"compare/{run}/{other}": "curves"}
-    for view, what in {**views, "findings": "findings"}.items():
+    views = [
+        ("", "list", "Runs", "td.name"),
+        (f"run/{run}", "curves", "calm", "canvas[data-step]"),
+        (f"run/{training}", "curves", "pole", "[aria-label='evaluation.json']"),
+        (f"compare/{run}/{other}", "curves", "Comparison of 2 runs", "text=What differs"),
+        ("findings", "findings", "Findings of the doctor", ".finding"),
+    ]
+    for view, what, title, last in views:
         page.goto(f"{address}/#/{view}")
+        expect(page.locator("h1")).to_have_text(title)  # views before were `drawn` too
         drawn(page, what)
-        if view == f"run/{run}":
-            page.wait_for_selector("canvas[data-step]")
+        page.wait_for_selector(last)
         assert axe_findings(page) == []
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
@@ -258,7 +282,7 @@ def test_a_report_is_seen_within_the_page_and_has_no_rights_there(chromium, tmp_
         page.goto(f"{address}/#/run/0:fit")
         frame = page.frame_locator("iframe.report")
         frame.get_by_text("no rights, no answers").wait_for()
-        assert page.get_attribute("iframe.report", "title") == "Report of fit"
+        expect(page.locator("iframe.report")).to_have_attribute("title", "Report of fit")
         assert not axe_findings(page)
         context.close()
 
@@ -270,9 +294,9 @@ def test_flows_of_other_steps_have_charts_of_their_own(page, tmp_path):
     with served([tmp_path]) as address:
         page.goto(f"{address}/#/compare/0:day/0:hours")
         drawn(page, "curves")
-        titles = page.locator("figure h3").all_inner_texts()
-        unit = run.time_unit
-        assert {"cases", f"cases (per 0.25 {unit})", "wealth_left"} == set(titles)
+        titles = page.locator("figure h3")
+        expect(titles).to_have_count(3)
+        assert {"cases", f"cases (per 0.25 {run.time_unit})", "wealth_left"} == set(titles.all_text_contents())
         page.goto(f"{address}/#/compare/{'/'.join(['0:day'] * 14)}")
         page.get_by_text("2 more are left out").wait_for()
         page.goto("about:blank")  # before the server ends
