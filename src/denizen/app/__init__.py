@@ -151,7 +151,7 @@ def _safe(stop: BaseException) -> str:
         return f"; {stop.go_on}"
     if folder is None:
         return ""
-    from denizen.app._run import resume_command
+    from denizen.app._folders import resume_command
 
     safe = stop.safe if hasattr(stop, "safe") else f"{getattr(stop, 'updates', 0)} updates"
     return f"; {safe} are safe, go on with: {resume_command(folder, getattr(stop, 'target', ''))}"

@@ -14,7 +14,7 @@ from denizen import fit
 from denizen._printing import Table, bold, give, say
 from denizen.app._exit import DONE
 from denizen.app._report import typed
-from denizen.app._run import RunConfig, _hint
+from denizen.app._run import RunConfig, hint
 from denizen.app._train import Pairs
 from denizen.errors import ConfigError, DataError, DenizenError, InputError, nearest
 
@@ -97,7 +97,7 @@ examples:
     """Last rows that are kept back, to score the forecast of them."""
     replicates: Annotated[int, arg(metavar="N")] = 16
     """Worlds of the last iterations."""
-    steps: Annotated[int | None, _hint("until the last row ends")] = None
+    steps: Annotated[int | None, hint("until the last row ends")] = None
     """Steps of each run."""
     population: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="(default: the model's, or none)")] = None
     """The population: a folder, a table, a .npz file, or synthetic:astoria[:SIZE]."""
@@ -105,7 +105,7 @@ examples:
     """The contact network of the population, or several that act together: family,work."""
     symmetrize: FlagCreatePairsOff[bool] = False
     """Add the reverse of every contact, for a population that lists each contact once."""
-    agents: Annotated[int | None, _hint("10000 without a population")] = None
+    agents: Annotated[int | None, hint("10000 without a population")] = None
     """Number of agents in a random graph, where no population is given."""
     mean_degree: Annotated[float | None, arg(metavar="C", help_behavior_hint="(default: 10)")] = None
     """Mean number of contacts of an agent in the random graph."""
@@ -123,8 +123,7 @@ examples:
     def __call__(self, console: "Console") -> int:
         """Fit, and tell what came out."""
         import denizen as dz
-        from denizen.app._folders import run_folder
-        from denizen.app._run import _stem
+        from denizen.app._folders import run_folder, stem
         from denizen.app._settings import within
 
         for name, low in (("every", 1), ("first", 1), ("holdout", 0), ("replicates", 2), ("steps", 1), ("seed", 0)):
@@ -138,7 +137,7 @@ examples:
         built, kept, target = _built(config, console)
         kept["command"] = typed("calibrate", self)
         device = None if self.device == "auto" else self.device
-        with run_folder(self.out, f"{_stem(config.model)}-fit") as out, safe_in(out, target):
+        with run_folder(self.out, f"{stem(config.model)}-fit") as out, safe_in(out, target):
             found = dz.calibrate(
                 built,
                 targets,
@@ -266,12 +265,11 @@ def method_of(word: str, options: Any) -> Any:
 
 def _built(config: RunConfig, console: "Console") -> tuple["Model", dict[str, Any], str]:
     """(the model that flags mean, what a manifest keeps of it, what names its file again)."""
-    from denizen.app._run import _complete
     from denizen.app._target import model
 
     found = model(config.model)
     config.check(found.entry)
-    config = _complete(config, found)
+    config = config.completed(found)
     built, facts = _made(config, found.entry, config.contacts(), console)
     kept = {"config": config.to_json(), "source": facts, **(found.origin.settings() if found.origin else {})}
     return built, kept, config.model if found.origin else ""
@@ -379,8 +377,8 @@ def show(command: "Show", console: "Console") -> None:
 
 def show_folder(folder: "CalibrationFolder", console: "Console") -> None:
     """How a search stands, and what it found where it has."""
+    from denizen.app._folders import resume_command
     from denizen.app._origin import origin_of
-    from denizen.app._run import resume_command
 
     path, manifest = folder.path, folder.manifest
     model = manifest["model"]

@@ -71,7 +71,7 @@ examples:
         return DONE
 
     def _simulations(self, console: "Console") -> None:
-        from denizen.app._run import simulated
+        from denizen.app._simulated import simulated
         from denizen.report import Page
         from denizen.report._comparison import comparisons
         from denizen.run import load

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import shlex
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -32,7 +33,7 @@ class Interrupted(KeyboardInterrupt):
 # A kind of run folder, and the module of `denizen.app` that knows it: for each command that takes such a folder, a
 # function of the command's name, of (command, console). A new kind is a line here.
 KINDS = {
-    "simulation": "_run",
+    "simulation": "_simulated",
     "calibration": "_calibrate",
     "sbc": "_sbc",
     "sweep": "_sweep",
@@ -118,6 +119,16 @@ def run_folder(out: Path | str | None, stem: str, *, writes: bool = True) -> Ite
         if first:
             with contextlib.suppress(OSError):
                 RUNS.rmdir()  # fails where it holds something
+
+
+def stem(word: str) -> str:
+    """What a new run folder is called by: the model's own name where it is one of a file."""
+    return word.rpartition(":")[2].replace(".", "-") or "run"
+
+
+def resume_command(folder: Path | str, target: str = "") -> str:
+    """What to type to go on with a run; `target` is the file of its model, where that is not one of the zoo."""
+    return shlex.join(["denizen", "resume", str(folder), *([target] if target else [])])
 
 
 def _remove_empty(folder: Path) -> None:

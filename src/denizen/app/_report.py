@@ -1,12 +1,13 @@
 """`denizen report`: one html page of one run folder or several, and the page that commands write at their end."""
 
+import contextlib
 import dataclasses
 import os
 import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -157,3 +158,12 @@ def _print(browser: str, page: Path, pdf: Path) -> None:
     if not pdf.exists():
         told = done.stderr.strip().rpartition("\n")[2][:300]
         raise StorageError(f"{pdf} could not be written: {browser} ended with exit code {done.returncode}: {told}")
+
+
+@contextlib.contextmanager
+def plotting(console: "Console") -> Iterator[None]:
+    """A plot that cannot be drawn or written is a line, not a failure: the run is safe by then."""
+    try:
+        yield
+    except (ImportError, StorageError) as error:
+        say(console, f"no curves: {error}")

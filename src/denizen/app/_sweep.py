@@ -17,7 +17,7 @@ from denizen import sweeps
 from denizen._printing import Table, bold, give, say
 from denizen.app._exit import DONE
 from denizen.app._report import write_at_end
-from denizen.app._run import RunConfig, _hint
+from denizen.app._run import RunConfig, hint
 from denizen.app._train import Pairs
 from denizen.errors import ConfigError, DataError, InputError, MissingExtra
 from denizen.sweeps import Sweep
@@ -76,7 +76,7 @@ examples:
     """N points of a Sobol sequence over these ranges; N is a power of two."""
     indices: FlagCreatePairsOff[bool] = False
     """With --sobol: Sobol's sensitivity indices of every series, from N times (names + 2) sets."""
-    steps: Annotated[int | None, _hint("the model's, or 100")] = None
+    steps: Annotated[int | None, hint("the model's, or 100")] = None
     """Number of steps of each run."""
     dt: Annotated[float, arg(metavar="TIME")] = 1.0
     """Length of a step in the model's unit of time."""
@@ -92,7 +92,7 @@ examples:
     """The contact network of the population, or several that act together: family,work."""
     symmetrize: FlagCreatePairsOff[bool] = False
     """Add the reverse of every contact, for a population that lists each contact once."""
-    agents: Annotated[int | None, _hint("10000 without a population")] = None
+    agents: Annotated[int | None, hint("10000 without a population")] = None
     """Number of agents in a random graph, where no population is given."""
     mean_degree: Annotated[float | None, arg(metavar="C", help_behavior_hint="(default: 10)")] = None
     """Mean number of contacts of an agent in the random graph."""
@@ -113,8 +113,8 @@ examples:
 
     def __call__(self, console: "Console") -> int:
         """Sweep, and tell what came out."""
-        from denizen.app._folders import run_folder
-        from denizen.app._run import _complete, _introduce, _stem
+        from denizen.app._folders import run_folder, stem
+        from denizen.app._running import introduce
         from denizen.app._settings import within
         from denizen.app._target import model
         from denizen.app._together import together
@@ -132,14 +132,14 @@ examples:
         config = self.config()
         config.check(found.entry)
         with together(self.device, console) as device, _told():
-            config = _complete(config, found)
+            config = config.completed(found)
             builder, made = _builder(config, found.entry, config.contacts(), console)
             kept = {"config": config.to_json(), "source": made.facts, "command": self.command()}
             kept |= found.origin.settings() if found.origin else {}
             first = int(os.environ.get("RANK", "0")) == 0
-            with run_folder(self.out, f"{_stem(config.model)}-sweep", writes=first) as out:
+            with run_folder(self.out, f"{stem(config.model)}-sweep", writes=first) as out:
                 target, reason = choose_device(device, "denizen sweep")
-                _introduce(config, made, builder.model({}), f"{target} ({reason})", console)
+                introduce(config, made, builder.model({}), f"{target} ({reason})", console)
                 with _safe_in(out, config.model if found.origin else ""):
                     result = sweeps.sweep(
                         builder,
@@ -270,8 +270,8 @@ def _builder_and_facts(config: RunConfig, entry: Any, contacts: Any, console: "C
 
 def show(command: "Show", console: "Console") -> None:
     """`denizen show` of a sweep: how it stands, and the sets that are whole."""
+    from denizen.app._folders import resume_command
     from denizen.app._origin import origin_of
-    from denizen.app._run import resume_command
     from denizen.sweeps._folder import SweepFolder
 
     path = command.run
@@ -373,17 +373,17 @@ def _safe_in(folder: Path, target: str) -> Iterator[None]:
 
 def _report(result: Sweep, folder: Path, console: "Console") -> None:
     """Table, pictures, indices, and the folder's path."""
-    from denizen.app._run import _plotting
+    from denizen.app._report import plotting
 
     console.print(result.summary())
     for note in result.notes:
         say(console, f"note: {note}")
-    with _plotting(console):
+    with plotting(console):
         result.plot(folder / "plot.png")
         say(console, f"curves      {folder / 'plot.png'}")
     if result.design["kind"] == "Saltelli":
         for name in result.series_names:
-            with _plotting(console):
+            with plotting(console):
                 _tell_indices(result, name, folder, console)
     write_at_end(folder, console, lambda: _page([(folder, result)]))
     if console.quiet:
