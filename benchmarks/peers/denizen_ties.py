@@ -34,7 +34,7 @@ class Couples(Moving):
     def met(self, now, rng, infected):
         ties = Ties(now.partner, now.until, now.time.step)
         seeks = (ties.degree() < 1) * rng.bernoulli("seek", self.seek)
-        ties = ties.form(rng, "pair", seeks, rng.exponential("lasts", 1 / self.mean))
+        ties = ties.form(rng, "pair", seeks, rng.exponential("lasts", 1 / self.mean, where=seeks))
         return ties.sum(infected), {"partner": ties.who, "until": ties.until}
 
     @dz.series

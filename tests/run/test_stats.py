@@ -289,7 +289,7 @@ def test_the_plan_lists_a_step_in_order():
     run = dz.simulate(ZOO["sir"], 3)
     text = str(run.plan(kernels=True))
     assert "operations of a step, in order" in text
-    assert text.index("denizen::sum_counts") < text.index("denizen::draw_mask")
+    assert text.index("denizen::sum_counts") < text.index("denizen::draw_among")
     assert "operations of a step" not in str(run.plan())
     assert "run.plan(kernels=True) lists" in str(run.plan())
     assert "run.extend(1) first" in str(dz.simulate(ZOO["sir"], 0).plan(kernels=True))

@@ -22,9 +22,10 @@ from denizen.ops._couples import couples as couples
 from denizen.ops._direction import SWITCH as SWITCH
 from denizen.ops._direction import Traffic as Traffic
 from denizen.ops._direction import direction as direction
+from denizen.ops._draws import draw_among as draw_among
+from denizen.ops._draws import draw_exponential as draw_exponential
 from denizen.ops._draws import draw_mask as draw_mask
 from denizen.ops._draws import draw_words as draw_words
-from denizen.ops._forming import NO_ROOM as NO_ROOM
 from denizen.ops._forming import form as form
 from denizen.ops._forming import form_ties as form_ties
 from denizen.ops._inductor import fuse_draws as fuse_draws
@@ -35,6 +36,7 @@ from denizen.ops._library import reference_only as reference_only
 from denizen.ops._library import register as register
 from denizen.ops._library import register_mutating as register_mutating
 from denizen.ops._library import reverse_only as reverse_only
+from denizen.ops._library import traced as traced
 from denizen.ops._library import unfold_worlds as unfold_worlds
 from denizen.ops._library import variant as variant
 from denizen.ops._library import vmap_rule as vmap_rule
@@ -54,7 +56,9 @@ from denizen.ops._pairs import sum_pairs as sum_pairs
 from denizen.ops._rounding import FEW as FEW
 from denizen.ops._rounding import rounded as rounded
 from denizen.ops._rounding import rounding as rounding
+from denizen.ops._slots import NO_ROOM as NO_ROOM
 from denizen.ops._slots import join as join
+from denizen.ops._slots import seated as seated
 from denizen.ops._slots import sum_slots as sum_slots
 from denizen.ops._slots import taken as taken
 from denizen.ops._tables import add_histogram as add_histogram

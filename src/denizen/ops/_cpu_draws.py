@@ -24,6 +24,8 @@ _MAX, _TWO32 = _f(reference.MAX_EXPONENT), _f(reference.TWO32)
 _POWERS = np.array([2.0**-k for k in range(64)], dtype=np.float32)
 
 _TILE = 512  # blocks at a time: the scratch stays in the first-level cache
+_NAMED = 1024  # agents with identities of their own at a time
+_LOOK = 16  # neighbours that are passed over at once where nothing can happen to any
 _FEW = 16  # agents of a world up to which the vector instructions go over worlds, one block of each
 
 
@@ -82,14 +84,79 @@ def _words_blocks(key, step, stream, out, start, stop):
 
 @_jit
 def _words_ids(ids, key, step, stream, out, start, stop):
+    blocks = np.empty(_NAMED, np.uint64)
+    word = np.empty((4, _NAMED), np.uint32)
+    place = np.empty(_NAMED, np.int32)
     for w in range(out.shape[0]):
         k0, k1 = np.uint64(key[w, 0]), np.uint64(key[w, 1])
-        row = min(w, ids.shape[0] - 1)
-        for i in range(start, stop):
-            block = np.uint64(ids[row, i]) >> np.uint64(2)
-            a, b, c, d = _philox(block & _MASK, block >> _32, step, stream, k0, k1)
-            lane = ids[row, i] & 3
-            out[w, i] = a if lane == 0 else b if lane == 1 else c if lane == 2 else d
+        name, o = ids[min(w, ids.shape[0] - 1)], out[w]
+        for low in range(start, stop, _NAMED):
+            high = min(low + _NAMED, stop)
+            num, last = 0, np.int64(-1)
+            for i in range(low, high):
+                block = name[i] >> 2
+                if block != last:  # neighbours often share one
+                    blocks[num] = np.uint64(block)
+                    num, last = num + 1, block
+                place[i - low] = num - 1
+            _philox_list(blocks, num, step, stream, k0, k1, word[0], word[1], word[2], word[3])
+            for i in range(low, high):
+                o[i] = word[name[i] & 3, place[i - low]]
+
+
+@_jit
+def words_of_few(who, ids, named, k0, k1, step, stream, lot):
+    """The words of agents `who` into `lot`; ids are `ids`, or positions where they are not `named`."""
+    many = who.shape[0]
+    blocks = np.empty(_NAMED, np.uint64)
+    word = np.empty((4, _NAMED), np.uint32)
+    place = np.empty(_NAMED, np.int32)
+    for low in range(0, many, _NAMED):
+        high = min(low + _NAMED, many)
+        num, last = 0, np.int64(-1)
+        for k in range(low, high):
+            agent = ids[who[k]] if named else np.int64(who[k])
+            block = agent >> 2
+            blocks[num] = np.uint64(block)
+            num += block != last
+            last = block
+            place[k - low] = 4 * (num - 1) + (agent & 3)
+        _philox_list(blocks, num, step, stream, k0, k1, word[0], word[1], word[2], word[3])
+        for k in range(low, high):
+            lot[k] = word[place[k - low] & 3, place[k - low] >> 2]
+
+
+@_jit
+def found(mask, least):
+    """Places where a mask is `least` or more, ascending: int32."""
+    many = 0
+    for i in range(mask.shape[0]):
+        many += mask[i] >= least
+    who = np.empty(many + 1, np.int32)  # one is written to in vain
+    many = 0
+    for i in range(mask.shape[0]):
+        who[many] = i
+        many += mask[i] >= least
+    return who[:many]
+
+
+@_jit
+def _words_of_some(where, ids, named, key, step, stream):
+    n, total = where.shape[1], 0
+    for w in range(where.shape[0]):
+        for i in range(n):
+            total += where[w, i] != 0
+    lot, at, first = np.empty(total, np.int64), np.empty(total, np.int64), 0
+    for w in range(where.shape[0]):
+        who = found(where[w], np.uint8(1))
+        last = first + who.shape[0]
+        name = ids[min(w, ids.shape[0] - 1)] if named else lot
+        k0, k1 = np.uint64(key[w, 0]), np.uint64(key[w, 1])
+        words_of_few(who, name, named, k0, k1, step, stream, lot[first:last])
+        for k in range(who.shape[0]):
+            at[first + k] = w * n + who[k]
+        first = last
+    return lot, at
 
 
 @_jit
@@ -110,44 +177,96 @@ def _hits(x, word, hazard, num, hit):
 
 
 @_jit
-def _draw_blocks(values, hazard, key, step, stream, out, bad, start, stop):
+def _limit(x, hazard):
+    """The largest word that lies below the threshold of a usable value above 0; -1 for none."""
+    return np.int64(_hazard_threshold(x) if hazard else np.uint64(x * _TWO32)) - 1
+
+
+@_jit
+def _usable(x, hazard):
+    return x >= _ZERO and (hazard or x <= _ONE)
+
+
+@_jit
+def _gated(values, where, alive, low, high, y):
+    """Values of agents low … high - 1 in `y`, by both masks; whether all are the one value that is given, or 0."""
+    num = high - low
+    one = values.shape[0] == 1
+    if one:
+        y[:num] = values[0]
+    else:
+        v = values[low:high]
+        for j in range(num):
+            y[j] = v[j]
+    if where.shape[0]:
+        g = where[low:high]
+        for j in range(num):
+            y[j] = y[j] * _f(g[j])
+    if alive.shape[0]:
+        a = alive[low:high]
+        for j in range(num):
+            y[j] = y[j] if a[j] != 0 else _ZERO
+    if one:
+        x, other = values[0], False
+        for j in range(num):
+            other |= (y[j] != _ZERO) & (y[j] != x)
+        return not other
+    return False
+
+
+@_jit
+def _draw_blocks(values, where, alive, hazard, key, step, stream, out, bad, start, stop):
     """Agents start … stop - 1, whose ids are their positions; `start` is a multiple of 4."""
     blocks = np.empty(_TILE, np.uint64)
     word = np.empty((4, _TILE), np.uint32)
     x = np.empty((4, _TILE), np.float32)
     hit = np.empty((4, _TILE), np.int8)
+    y = np.empty(4 * _TILE, np.float32)
+    bits = y.view(np.int32)
     for w in range(out.shape[0]):
         k0, k1 = np.uint64(key[w, 0]), np.uint64(key[w, 1])
         v, o = values[w], out[w]
+        limit = _limit(v[0], hazard) if v.shape[0] == 1 and _usable(v[0], hazard) else np.int64(-1)
         for low in range(start, stop, 4 * _TILE):
             high = min(low + 4 * _TILE, stop)
-            whole = low + ((high - low) & ~3)
+            alike = _gated(v, where[w], alive[w], low, high, y)
+            whole = (high - low) & ~3
             num = 0
-            for i in range(low, whole, 4):
-                p, q, r, s = v[i], v[i + 1], v[i + 2], v[i + 3]
-                blocks[num] = np.uint64(i >> 2)
-                x[0, num], x[1, num], x[2, num], x[3, num] = p, q, r, s
-                num += (p != _ZERO) | (q != _ZERO) | (r != _ZERO) | (s != _ZERO)
-            if whole < high:  # the last, partial block
-                blocks[num] = np.uint64(whole >> 2)
+            for first in range(0, whole, _LOOK):
+                some = np.int32(0)
+                for k in range(_LOOK):  # what lies behind the last agent is at worst looked at for nothing
+                    some |= bits[first + k]
+                if some == 0:
+                    continue
+                for j in range(first, min(first + _LOOK, whole), 4):
+                    p, q, r, s = y[j], y[j + 1], y[j + 2], y[j + 3]
+                    blocks[num] = np.uint64((low + j) >> 2)
+                    x[0, num], x[1, num], x[2, num], x[3, num] = p, q, r, s
+                    num += (p != _ZERO) | (q != _ZERO) | (r != _ZERO) | (s != _ZERO)
+            partial = low + whole < high
+            if partial:
+                blocks[num] = np.uint64((low + whole) >> 2)
                 for lane in range(4):
-                    x[lane, num] = v[whole + lane] if whole + lane < high else _ZERO
+                    x[lane, num] = y[whole + lane] if low + whole + lane < high else _ZERO
                 num += 1
-            for i in range(low, high):
-                o[i] = 0
+            o[low:high] = 0
             if num == 0:
                 continue
             _philox_list(blocks, num, step, stream, k0, k1, word[0], word[1], word[2], word[3])
             for lane in range(4):
-                if _hits(x[lane], word[lane], hazard, num, hit[lane]):
+                if alike and limit >= 0:
+                    most, lot, value, into = np.uint32(limit), word[lane], x[lane], hit[lane]
+                    for j in range(num):
+                        into[j] = (lot[j] <= most) & (value[j] != _ZERO)
+                elif _hits(x[lane], word[lane], hazard, num, hit[lane]):
                     bad[w] = 1
-            last = num - 1 if whole < high else num
+            last = num - 1 if partial else num
             for j in range(last):
                 i = np.int64(blocks[j]) << 2
                 o[i], o[i + 1], o[i + 2], o[i + 3] = hit[0, j], hit[1, j], hit[2, j], hit[3, j]
             if last < num:
-                for i in range(whole, high):
-                    o[i] = hit[i - whole, last]
+                for i in range(low + whole, high):
+                    o[i] = hit[i - low - whole, last]
 
 
 @_jit
@@ -191,34 +310,51 @@ def _draw_worlds(values, hazard, key, step, stream, out, bad, start, stop):
 
 
 @_jit
-def _draw_ids(values, hazard, ids, key, step, stream, out, bad, start, stop):  # type: ignore[no-untyped-def]
-    """Events from hazards, or Bernoulli draws from probabilities; lanes that cannot fire draw nothing."""
+def _draw_ids(values, where, alive, hazard, ids, key, step, stream, out, bad, start, stop):
+    """Agents start … stop - 1 with identities of their own; who cannot be hit draws nothing."""
+    blocks = np.empty(_NAMED, np.uint64)
+    word = np.empty((4, _NAMED), np.uint32)
+    x, y = np.empty(_NAMED, np.float32), np.empty(_NAMED, np.float32)
+    lot, hit = np.empty(_NAMED, np.uint32), np.empty(_NAMED, np.int8)
+    who, place = np.empty(_NAMED, np.int32), np.empty(_NAMED, np.int32)
+    bits = y.view(np.int32)
     for w in range(out.shape[0]):
         k0, k1 = np.uint64(key[w, 0]), np.uint64(key[w, 1])
-        row = min(w, ids.shape[0] - 1)
-        drawn = np.int64(-1)  # block whose words are at hand
-        a = b = c = d = np.uint64(0)
-        for i in range(start, stop):
-            x = values[w, i]
-            if x == _ZERO:
-                out[w, i] = 0
+        v, o, name = values[w], out[w], ids[min(w, ids.shape[0] - 1)]
+        limit = _limit(v[0], hazard) if v.shape[0] == 1 and _usable(v[0], hazard) else np.int64(-1)
+        for low in range(start, stop, _NAMED):
+            high = min(low + _NAMED, stop)
+            alike = _gated(v, where[w], alive[w], low, high, y)
+            o[low:high] = 0
+            num, many, before = 0, 0, np.int64(-1)
+            for first in range(0, high - low, _LOOK):
+                some = np.int32(0)
+                for k in range(_LOOK):
+                    some |= bits[first + k]
+                if some == 0:
+                    continue
+                for j in range(first, min(first + _LOOK, high - low)):
+                    # without branches, which nobody could predict for a mask of half of all
+                    agent, live = name[low + j], y[j] != _ZERO
+                    block = agent >> 2
+                    blocks[num] = np.uint64(block)
+                    num += live & (block != before)  # neighbours often share a block
+                    before = block if live else before
+                    place[many], who[many], x[many] = 4 * (num - 1) + (agent & 3), j, y[j]
+                    many += live
+            if many == 0:
                 continue
-            if not hazard and x == _ONE:  # certain: no word is below its threshold by chance
-                out[w, i] = 1
-                continue
-            if not (x > _ZERO) or (not hazard and x > _ONE):
+            _philox_list(blocks, num, step, stream, k0, k1, word[0], word[1], word[2], word[3])
+            for k in range(many):
+                lot[k] = word[place[k] & 3, place[k] >> 2]
+            if alike and limit >= 0:
+                most = np.uint32(limit)
+                for k in range(many):
+                    hit[k] = lot[k] <= most
+            elif _hits(x, lot, hazard, many, hit):
                 bad[w] = 1
-                out[w, i] = 0
-                continue
-            agent = ids[row, i]
-            if agent >> 2 != drawn:
-                drawn = agent >> 2
-                block = np.uint64(drawn)
-                a, b, c, d = _philox(block & _MASK, block >> _32, step, stream, k0, k1)
-            lane = agent & 3
-            word = a if lane == 0 else b if lane == 1 else c if lane == 2 else d
-            threshold = _hazard_threshold(x) if hazard else np.uint64(x * _TWO32)
-            out[w, i] = word < threshold
+            for k in range(many):
+                o[low + who[k]] = hit[k]
 
 
 def _rows(ids: torch.Tensor) -> np.ndarray:
@@ -244,17 +380,46 @@ def draw_mask(
     values: torch.Tensor, hazard: bool, ids: torch.Tensor, key: torch.Tensor, step: torch.Tensor, stream: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """0/1 draws int8 `[worlds, ids]` from float32 hazards or probabilities, and which worlds held a bad one."""
-    out = torch.empty(values.shape, dtype=torch.int8)
-    bad = torch.zeros(values.shape[0], dtype=torch.int8)
-    given = values.contiguous().numpy()
+    none = torch.empty(values.shape[0], 0, dtype=torch.int8)
+    return draw_among(values, none, none, values.shape[1], hazard, ids, key, step, stream)
+
+
+def draw_among(
+    values: torch.Tensor,
+    where: torch.Tensor,
+    alive: torch.Tensor,
+    num: int,
+    hazard: bool,
+    ids: torch.Tensor,
+    key: torch.Tensor,
+    step: torch.Tensor,
+    stream: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`_draws.draw_among`."""
+    worlds = key.shape[0]
+    out = torch.empty(worlds, num, dtype=torch.int8)
+    bad = torch.zeros(worlds, dtype=torch.int8)
     args = (key.numpy(), np.uint64(step.item()), np.uint64(stream), out.numpy(), bad.numpy())
-    if ids.numel() == 0 and values.shape[1] <= _FEW:
-        over_ranges(lambda start, stop: _draw_worlds(given, hazard, *args, start, stop), values.shape[0], out.numel())
+    if ids.numel() == 0 and num <= _FEW:
+        given = reference.gated(values, where, alive, num).contiguous().numpy()
+        over_ranges(lambda start, stop: _draw_worlds(given, hazard, *args, start, stop), worlds, out.numel())
         return out, bad
+    gates = values.contiguous().numpy(), where.contiguous().numpy(), alive.contiguous().numpy()
     if ids.numel() == 0:
-        work = lambda start, stop: _draw_blocks(given, hazard, *args, start, stop)  # noqa: E731
+        work = lambda start, stop: _draw_blocks(*gates, hazard, *args, start, stop)  # noqa: E731
     else:
         rows = _rows(ids)
-        work = lambda start, stop: _draw_ids(given, hazard, rows, *args, start, stop)  # noqa: E731
-    over_ranges(work, values.shape[1], out.numel(), multiple=4)
+        work = lambda start, stop: _draw_ids(*gates, hazard, rows, *args, start, stop)  # noqa: E731
+    over_ranges(work, num, out.numel(), multiple=4)
     return out, bad
+
+
+def words_of_some(
+    where: torch.Tensor, ids: torch.Tensor, key: torch.Tensor, step: torch.Tensor, stream: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The words of those in a mask int8 `[worlds, num]`, and their places in it, flattened: int64 `[some]` each."""
+    named = ids.numel() > 0
+    name = _rows(ids) if named else np.empty((0, 0), np.int64)
+    mask = where.contiguous().view(torch.uint8).numpy()
+    lot, at = _words_of_some(mask, name, named, key.numpy(), np.uint64(step.item()), np.uint64(stream))
+    return torch.from_numpy(lot), torch.from_numpy(at)

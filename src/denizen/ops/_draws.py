@@ -194,3 +194,115 @@ def _(info, in_dims, values, hazard, ids, key, step, stream):  # type: ignore[no
     values, key = fold_worlds(values, in_dims[0], batch), fold_worlds(key, in_dims[3], batch)
     out, bad = draw_mask(values, hazard, _ids(ids, in_dims[2], batch, key.shape[0]), key, step, stream)
     return (unfold_worlds(out, batch), unfold_worlds(bad, batch)), (0, 0)
+
+
+def gated(values: Tensor, where: Tensor, alive: Tensor, num: int) -> Tensor:
+    """float32 `[W, num]`: values of those in both masks, 0 for the others; arguments as `draw_among`."""
+    if where.shape[1]:
+        values = values * where
+    if alive.shape[1]:
+        values = torch.where(alive != 0, values, 0.0)
+    return values.expand(-1, num)
+
+
+@register
+def draw_among(
+    values: Tensor,
+    where: Tensor,
+    alive: Tensor,
+    num: int,
+    hazard: bool,
+    ids: Tensor,
+    key: Tensor,
+    step: Tensor,
+    stream: int,
+) -> tuple[Tensor, Tensor]:
+    """`draw_mask` of values and masks that are not multiplied before: in plain steps on the CPU.
+
+    Args:
+        values: float32 `[W, num]`, or `[W, 1]`: one for all.
+        where: int8 `[W, num]`, or `[W, 0]` for none; a factor.
+        alive: int8 `[W, num]`, or `[W, 0]` for none: those with 0 have the value 0, whatever theirs is.
+        num: agents.
+        hazard: as `draw_mask`.
+        ids: as `draw_mask`.
+        key: as `draw_mask`.
+        step: as `draw_mask`.
+        stream: as `draw_mask`.
+    """
+    if variant(values.device) == "numba":
+        from denizen.ops import _cpu_draws
+
+        return _cpu_draws.draw_among(values, where, alive, num, hazard, ids, key, step, stream)
+    return draw_mask(gated(values, where, alive, num).contiguous(), hazard, ids, key, step, stream)
+
+
+@torch.library.register_fake("denizen::draw_among")
+def _(values, where, alive, num, hazard, ids, key, step, stream):  # type: ignore[no-untyped-def]
+    return (
+        values.new_empty(key.shape[0], num, dtype=torch.int8),
+        values.new_empty(key.shape[:1], dtype=torch.int8),
+    )
+
+
+@vmap_rule("draw_among")
+def _(info, in_dims, values, where, alive, num, hazard, ids, key, step, stream):  # type: ignore[no-untyped-def]
+    batch = info.batch_size
+    values, where, alive = (
+        fold_worlds(one, dim, batch) for one, dim in zip((values, where, alive), in_dims[:3], strict=True)
+    )
+    key = fold_worlds(key, in_dims[6], batch)
+    ids = _ids(ids, in_dims[5], batch, key.shape[0])
+    out, bad = draw_among(values, where, alive, num, hazard, ids, key, step, stream)
+    return (unfold_worlds(out, batch), unfold_worlds(bad, batch)), (0, 0)
+
+
+def exponential(words: Tensor, rates: Tensor) -> Tensor:
+    """Exponential times by inversion: float32 of 32-bit words and float32 rates."""
+    return -torch.log1p(-((words.to(torch.float64) + 0.5) * 2.0**-32)).to(torch.float32) / rates
+
+
+@register
+def draw_exponential(
+    rates: Tensor, where: Tensor, ids: Tensor, key: Tensor, step: Tensor, stream: int
+) -> tuple[Tensor, Tensor]:
+    """Exponential times of those in a mask, 0 for the others: float32 `[W, num]`; int8 `[W]`: 1 where a rate was bad.
+
+    Args:
+        rates: float32 `[W, num]`, or `[W, 1]`: one for all.
+        where: mask int8 `[W, num]`.
+        ids: as `draw_words`.
+        key: as `draw_words`.
+        step: as `draw_words`.
+        stream: as `draw_words`.
+    """
+    num = where.shape[1]
+    if variant(rates.device) == "numba":
+        from denizen.ops import _cpu_draws
+
+        words, at = _cpu_draws.words_of_some(where, ids, key, step, stream)
+        one = rates.numel() == 1
+        some = rates.flatten() if one else rates.flatten()[at if rates.shape[1] == num else at // num]
+        out, bad = torch.zeros(where.shape), torch.zeros(len(where), dtype=torch.int8)
+        out.view(-1).scatter_(0, at, exponential(words, some))
+        wrong = ~(some >= 0)
+        if bool(wrong.any()):
+            bad[(at // num)[wrong.expand_as(at)]] = 1
+        return out, bad
+    drawn = exponential(draw_words(ids, num, key, step, stream), rates)
+    bad = (~(rates >= 0) & (where != 0)).any(dim=1)
+    return torch.where(where != 0, drawn, 0.0), bad.to(torch.int8)
+
+
+@torch.library.register_fake("denizen::draw_exponential")
+def _(rates, where, ids, key, step, stream):  # type: ignore[no-untyped-def]
+    return rates.new_empty(where.shape), where.new_empty(where.shape[:1])
+
+
+@vmap_rule("draw_exponential")
+def _(info, in_dims, rates, where, ids, key, step, stream):  # type: ignore[no-untyped-def]
+    batch = info.batch_size
+    rates, where = (fold_worlds(one, dim, batch) for one, dim in zip((rates, where), in_dims[:2], strict=True))
+    key = fold_worlds(key, in_dims[3], batch)
+    out, bad = draw_exponential(rates, where, _ids(ids, in_dims[2], batch, key.shape[0]), key, step, stream)
+    return (unfold_worlds(out, batch), unfold_worlds(bad, batch)), (0, 0)

@@ -1,7 +1,7 @@
 """New ties by lot: seekers are paired within pools, and each pair takes a free slot on both sides.
 
-Legend: N agents, W worlds, K slots each, as in `_slots`. The steps are ops of their own, which a CPU runs one after the
-other; on CUDA they are one op that looks at all slots once and after that at seekers alone.
+Legend: N agents, W worlds, K slots each, as in `_slots`. The reference is one op after the other; fast variants are one
+op that looks at all once and after that at seekers alone. A relaxed run, whose slots are real, has the ops apart.
 """
 
 import torch
@@ -10,10 +10,9 @@ from torch import Tensor
 from denizen.ops._couples import couples
 from denizen.ops._draws import draw_words
 from denizen.ops._library import fold_worlds, register, unfold_worlds, variant, vmap_rule
-from denizen.ops._slots import FOREVER, Begun, folded_slots, join
+from denizen.ops._slots import FOREVER, NO_ROOM, Begun, folded_slots, join
 
 LONGEST = 2.0**30  # steps
-NO_ROOM = -2  # seat of who seeks and has no free slot
 
 
 def _ends(lasts: Tensor, word: Tensor, step: Tensor) -> Tensor:
@@ -81,6 +80,10 @@ def form_ties(
         from denizen.ops import _cuda_forming
 
         return _cuda_forming.form_ties(*arguments)
+    if variant(who.device) == "numba":
+        from denizen.ops import _cpu_forming
+
+        return _cpu_forming.form_ties(*arguments)
     return _form(*arguments)
 
 
@@ -117,5 +120,5 @@ def form(
     sides: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Ties with new partners in free slots: see `form_ties`, and `Ties.form` for a relaxed run's real slots."""
-    one = who.is_cuda and who.dtype == until.dtype == torch.int32
+    one = who.dtype == until.dtype == torch.int32
     return (form_ties if one else _form)(who, until, seat, lasts, ids, key, step, draw, stream, num_pools, sides)

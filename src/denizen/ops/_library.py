@@ -54,6 +54,11 @@ def variant(device: torch.device) -> str:
     return "numba" if device.type == "cpu" and _takes_numba() else "reference"
 
 
+def traced() -> bool:
+    """Whether what runs becomes a graph of torch.fx."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
+
+
 def once_for_all(function: Callable[[], bool]) -> Callable[[], bool]:
     """A function without arguments whose answer a compiled function takes for a constant: it cannot look itself.
 

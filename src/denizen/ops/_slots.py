@@ -11,6 +11,7 @@ from torch import Tensor
 from denizen.ops._library import register, unfold_worlds, variant, vmap_rule
 
 FOREVER = 2**31 - 1
+NO_ROOM = -2  # seat of who seeks and has no free slot
 _NARROW = (torch.int8, torch.float32)
 
 
@@ -20,6 +21,13 @@ def _taken(until: Tensor, step: Tensor) -> Tensor:
     for slot in range(until.shape[-1]):  # a compiler makes one pass with others of it, where a sum is a pass of its own
         total = total + (until[..., slot] > step)
     return total
+
+
+def _seated(until: Tensor, seat: Tensor, wanted: Tensor, step: Tensor) -> Tensor:
+    """Seats of those who want one: int32 `[W, N]`, `NO_ROOM` for those without a free slot, -1 for the others."""
+    degree = _taken(until, step)
+    own = seat if seat.numel() else torch.zeros_like(degree)
+    return torch.where(wanted != 0, torch.where(degree < until.shape[-1], own, NO_ROOM), -1).to(torch.int32)
 
 
 def _sum_slots(values: Tensor, who: Tensor, until: Tensor, step: Tensor) -> Tensor:
@@ -78,6 +86,28 @@ def taken_slots(until: Tensor, step: Tensor) -> Tensor:
 @torch.library.register_fake("denizen::taken_slots")
 def _(until, step):
     return until.new_empty(until.shape[:-1], dtype=torch.int32)
+
+
+@register
+def seated_slots(until: Tensor, seat: Tensor, wanted: Tensor, step: Tensor) -> Tensor:
+    """Seats of those who want one; see `_seated`.
+
+    Args:
+        until: int32 `[W, N, K]`.
+        seat: int32 `[W, N]`, or empty: 0 for all.
+        wanted: mask int8 `[W, N]`.
+        step: int64 0-d.
+    """
+    if variant(until.device) == "numba":
+        from denizen.ops import _cpu_slots
+
+        return _cpu_slots.seated(until, seat, wanted, step)
+    return _seated(until, seat, wanted, step)
+
+
+@torch.library.register_fake("denizen::seated_slots")
+def _(until, seat, wanted, step):
+    return until.new_empty(until.shape[:-1])
 
 
 @register
@@ -162,6 +192,7 @@ def _rule(op, times):
 
 
 vmap_rule("taken_slots")(_rule(taken_slots, (0,)))
+vmap_rule("seated_slots")(_rule(seated_slots, (0,)))
 vmap_rule("sum_in_slots")(_rule(sum_in_slots, (2,)))
 vmap_rule("join_slots")(_rule(join_slots, (1, 3)))
 
@@ -169,6 +200,11 @@ vmap_rule("join_slots")(_rule(join_slots, (1, 3)))
 def taken(until: Tensor, step: Tensor) -> Tensor:
     """How many slots are taken: int32 `[W, N]`."""
     return taken_slots(until, step) if _as_op(until) else _taken(until, step)
+
+
+def seated(until: Tensor, seat: Tensor, wanted: Tensor, step: Tensor) -> Tensor:
+    """Seats of those who want one; see `seated_slots`."""
+    return (seated_slots if _as_op(until) else _seated)(until, seat, wanted, step)
 
 
 def sum_slots(values: Tensor, who: Tensor, until: Tensor, step: Tensor) -> Tensor:

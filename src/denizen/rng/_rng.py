@@ -216,8 +216,11 @@ class Rng:
         self._same_device(f"rng.event({name!r})", hazard=hazard, where=where)
         interval = self._dt if dt is None else dt
         total = hazard if interval == 1.0 else hazard * interval
+        alive = self._axes[self._axis].alive if self._axis in self._axes else None
+        if self._plain(total):
+            return self._among(name, total, True, where, alive)
         values = self._per_agent(self._gated(f"rng.event({name!r})", total, where))
-        if self._axis in self._axes and (alive := self._axes[self._axis].alive) is not None:
+        if alive is not None:
             values = torch.where(alive != 0, values, 0.0)
         stream = self._stream(name)
         if self._relax is None:
@@ -236,6 +239,8 @@ class Rng:
             where: mask `[agents]` of those to whom it can happen, as for `event`.
         """
         self._same_device(f"rng.bernoulli({name!r})", prob=prob, where=where)
+        if self._plain(prob):
+            return self._among(name, prob, False, where, None)
         values = self._per_agent(self._gated(f"rng.bernoulli({name!r})", prob, where))
         stream = self._stream(name)
         if self._relax is None:
@@ -248,19 +253,45 @@ class Rng:
         """0 for those whom a mask leaves out; unchanged for a mask of shares in a relaxed run."""
         if where is None:
             return value
+        self._check_where(what, where)
+        if self._relax is not None and not self._noted and where.dtype.is_floating_point:
+            return value
+        # A product and not torch.where, which takes fifteen times as long on a CPU.
+        return _bytes(where) * value
+
+    def _check_where(self, what: str, where: Any) -> None:
         if not isinstance(where, Tensor) or where.shape != (self._num,):
             got = tuple(where.shape) if isinstance(where, Tensor) else f"{type(where).__name__} {where!r}"
             raise ModelError(
                 f"{what}: where is {got}, expected a mask ({self._num},), one entry for each agent"
                 f"{self._other_axis(where)}"
             )
-        if self._relax is not None and not self._noted and where.dtype.is_floating_point:
-            return value
-        # A product and not torch.where, which takes fifteen times as long on a CPU.
-        return (where if where.dtype == torch.int8 else (where != 0).to(torch.int8)) * value
+
+    def _plain(self, value: Tensor | float) -> bool:
+        """Whether masks go into a draw as they are: in hard steps on the CPU that nobody traces.
+
+        What is traced becomes a kernel with its neighbours, masks and all.
+        """
+        if self._relax is not None or torch.compiler.is_compiling() or not self._key.is_cpu:
+            return False
+        return (not isinstance(value, Tensor) or value.dtype == torch.float32) and not ops.traced()
+
+    def _among(
+        self, name: str, value: Tensor | float, hazard: bool, where: Tensor | None, alive: Tensor | None
+    ) -> Tensor:
+        """`_mask` of a value for all or for each, by masks."""
+        if where is not None:
+            self._check_where(f"rng.{'event' if hazard else 'bernoulli'}({name!r})", where)
+        none = self._key.new_empty(1, 0, dtype=torch.int8)
+        gates = [none if mask is None else _bytes(mask)[None] for mask in (where, alive)]
+        place = self._id_row(), self._key[None], self._step, self._stream(name)
+        return self._drawn(name, hazard, *ops.draw_among(self._row(value), *gates, self._num, hazard, *place))
 
     def _mask(self, name: str, values: Tensor, hazard: bool, stream: int) -> Tensor:
         drawn, bad = ops.draw_mask(values[None], hazard, self._id_row(), self._key[None], self._step, stream)
+        return self._drawn(name, hazard, drawn, bad)
+
+    def _drawn(self, name: str, hazard: bool, drawn: Tensor, bad: Tensor) -> Tensor:
         self._bad.append((f"rng.{'event' if hazard else 'bernoulli'}({name!r})", bad[0]))
         if self._flip is None:
             return drawn[0]
@@ -403,12 +434,29 @@ class Rng:
         self._same_device(f"rng.normal({name!r})", numbers=True, mean=mean, std=std)
         return mean + std * torch.special.ndtri(self._unit64(name)).to(torch.float32)
 
-    def exponential(self, name: str, rate: Tensor | float = 1.0) -> Tensor:
-        """Exponential with the given rate (mean 1 / rate), by inversion: float32 `[agents]`."""
-        self._same_device(f"rng.exponential({name!r})", rate=rate)
+    def exponential(self, name: str, rate: Tensor | float = 1.0, *, where: Tensor | None = None) -> Tensor:
+        """Exponential with the given rate (mean 1 / rate), by inversion: float32 `[agents]`.
+
+        Args:
+            name: stream.
+            rate: not negative; a number or `[agents]`.
+            where: mask `[agents]` of those who need one. The others get 0, and on a CPU they cost nothing.
+        """
+        what = f"rng.exponential({name!r})"
+        self._same_device(what, rate=rate, where=where)
+        if where is not None and self._plain(rate):
+            self._check_where(what, where)
+            place = self._id_row(), self._key[None], self._step, self._stream(name)
+            drawn, bad = ops.draw_exponential(self._row(rate), _bytes(where)[None], *place)
+            self._bad.append((what, bad[0]))
+            return drawn[0]
         rates = self._per_agent(rate)
-        self._require(f"rng.exponential({name!r})", rates >= 0)
-        return -torch.log1p(-self._unit64(name)).to(torch.float32) / rates
+        if where is not None:
+            self._check_where(what, where)
+            rates = torch.where(where != 0, rates, 1.0)
+        self._require(what, rates >= 0)
+        drawn = -torch.log1p(-self._unit64(name)).to(torch.float32) / rates
+        return drawn if where is None else torch.where(where != 0, drawn, 0.0)
 
     def gamma(self, name: str, shape: Tensor | float, scale: Tensor | float = 1.0) -> Tensor:
         """Gamma (mean shape * scale; Erlang where shape is whole) by inversion: float32 `[agents]`."""
@@ -514,6 +562,12 @@ class Rng:
             )
         return value
 
+    def _row(self, value: Tensor | float) -> Tensor:
+        """float32 `[1, 1]` of a number for all, `[1, agents]` of one for each."""
+        if isinstance(value, Tensor) and value.dim():
+            return self._per_agent(value)[None]
+        return value.reshape(1, 1) if isinstance(value, Tensor) else torch.full((1, 1), value, dtype=torch.float32)
+
     def _other_axis(self, value: Any) -> str:
         """A hint at the axis that has the size of what was given, where one has."""
         size = value.shape[0] if isinstance(value, Tensor) and value.dim() else None
@@ -530,6 +584,10 @@ class Rng:
             )
         self._used.add(number)
         return number
+
+
+def _bytes(mask: Tensor) -> Tensor:
+    return mask if mask.dtype == torch.int8 else (mask != 0).to(torch.int8)
 
 
 def _unit64(words: Tensor) -> Tensor:

@@ -117,16 +117,19 @@ class Ties:
         self._check("form", seeks=seeks, pool=pool, side=side)
         pools = whole("Ties.form", "num_pools", num_pools, 1, _MOST_POOLS)
         lot, slots = rng[name], self.who.shape[1]
-        degree, wanted = self.degree(), seeks.detach() != 0
+        wanted = seeks.detach() if seeks.dtype == torch.int8 else (seeks.detach() != 0).to(torch.int8)
         if seeks.dtype.is_floating_point:  # a relaxed run
-            rng._bad.append((_SHARES.format(name), (wanted & (seeks.detach() != 1)).any().to(torch.int8)))
-        seat = torch.zeros_like(degree) if pool is None else pool.detach().to(torch.int32)
+            shares = (wanted != 0) & (seeks.detach() != 1)
+            rng._bad.append((_SHARES.format(name), shares.any().to(torch.int8)))
+        seat = self.who.new_empty(0, dtype=torch.int32)
         if pool is not None:
+            seat = pool.detach().to(torch.int32)
             rng._bad.append((_POOL.format(name, pools - 1), ((seat < 0) | (seat >= pools)).any().to(torch.int8)))
             seat = seat.clamp(0, pools - 1)
         if side is not None:
-            seat = 2 * seat + (side.detach() != 0)
-        seat = torch.where(wanted, torch.where(degree < slots, seat, ops.NO_ROOM), -1).to(torch.int32)
+            there = (side.detach() != 0).to(torch.int32)
+            seat = there if pool is None else 2 * seat + there
+        seat = ops.seated(self.until[None], seat[None], wanted[None], self.step)[0]
         pools = pools if side is None else 2 * pools
         days = lot._per_agent(lasts)
         fields = self.who[None], self.until[None], seat[None], (days.detach() / lot._dt)[None]
