@@ -115,6 +115,7 @@ def test_a_file_gives_what_flags_leave_open(denizen, tmp_path):
         (["train", "cartpole", "--set", "gamma=2"], "expected a number from 0 to 1"),
         (["train", "cartpole", "--policy", "head=big"], "expected popart or plain"),
         (["train", "cartpole", "--policy", "hidden=a"], "widths with commas"),
+        (["train", "cartpole", "--policy", "memory=lstm", "window=8"], "window=8: goes with memory=attention"),
         (["train", "cartpole", "--world", "size=3"], "--world size=3: CartPole: unknown option 'size'; valid: (none)"),
         (["train", "cartpole", "--mode", "x"], "--world mode=x: CartPole: unknown option 'mode'"),
         (["train", "catch", "--world", "row=3"], "did you mean 'rows'? valid: columns, rows"),

@@ -7,6 +7,7 @@ import denizen as dz
 from denizen import ops
 from denizen.perf.watch import sync_warnings
 from denizen.zoo.cartpole import CartPole
+from denizen.zoo.pendulum import Pendulum
 
 pytestmark = pytest.mark.cuda
 
@@ -175,3 +176,25 @@ def test_small_networks_are_one_operation_of_the_same_values(activation, shared,
     seen = looks.cuda().requires_grad_()  # to look into the network, its layers are taken one by one
     policy(seen, policy.first_memory(300, seen.device), actor_only=True).actions.entropy().sum().backward()
     assert seen.grad.any()
+
+
+@pytest.mark.parametrize("kind", ["sac", "dqn"])
+def test_a_captured_update_from_a_replay_equals_an_uncaptured_one_with_normalisers(kind):
+    sizes = {"num_steps": 4, "gradient_steps": 2, "batch_size": 32, "buffer_size": 2000, "learning_starts": 64}
+    held = []
+    for _ in range(2):
+        env = Pendulum() if kind == "sac" else CartPole()
+        more = {"noise_steps": 4} if kind == "sac" else {"priority": 0.5}
+        algorithm = (dz.rl.SAC if kind == "sac" else dz.rl.DQN)(normalise_rewards=True, **sizes, **more)
+        policy = (dz.rl.soft_mlp if kind == "sac" else dz.rl.q_mlp)(env, (32,), normalise=True)
+        held.append(algorithm.init(env, policy, total_steps=10_000, device="cuda"))
+    captured, plain = held
+    iteration = dz.rl.Updates(captured, compile=True)
+    iteration.warm_up()
+    assert iteration.path == "captured"
+    for _ in range(6):
+        iteration()
+        plain.algorithm.update(plain)
+    assert captured.learnt == plain.learnt > 0
+    torch.testing.assert_close(weights(captured), weights(plain), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(captured.policy.normaliser.mean, plain.policy.normaliser.mean)

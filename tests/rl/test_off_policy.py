@@ -24,10 +24,10 @@ KINDS = {
 }
 
 
-def made(kind, **changes):
+def made(kind, normalise=False, **changes):
     """(environment, policy, algorithm), all of them small."""
     world, policy, algorithm = KINDS[kind]
-    return world(), policy(world(), (8,)), algorithm(**{**SMALL, **changes})
+    return world(), policy(world(), (8,), normalise=normalise), algorithm(**{**SMALL, **changes})
 
 
 def begun(kind, **changes):
@@ -170,9 +170,14 @@ def test_the_actor_of_td3_learns_every_second_time(gradient_steps):
     assert training.optimizer.tensors()["0.step"] == 2 * gradient_steps
 
 
+NORMALISED = {"normalise": True, "normalise_rewards": True}
+
+
+@pytest.mark.parametrize("more", [{}, NORMALISED], ids=["plain", "normalised"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_resume_goes_on_bit_for_bit(kind, tmp_path):
+def test_resume_goes_on_bit_for_bit(kind, more, tmp_path):
     changes = {"buffer_size": 48} | ({"epsilon": 0.2} if kind == "dqn" else {})  # the ring is full before the resume
+    changes |= more | ({"noise_steps": 3} if more and kind != "dqn" else {})
     options = {"device": "cpu", "progress": False}
     through = dz.train(*made(kind, **changes), 160, **options)
     dz.train(*made(kind, **changes), 120, folder=tmp_path / "run", **options)
@@ -180,6 +185,47 @@ def test_resume_goes_on_bit_for_bit(kind, tmp_path):
     assert (len(resumed.metrics), resumed.updates) == (5, 20)
     for name, tensor in through.policy.state_dict().items():
         assert torch.equal(tensor, resumed.policy.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_stored_is_raw_and_what_is_drawn_is_told_in_units_of_the_moment(kind):
+    priority = {"priority": 0.5} if kind == "dqn" else {}
+    training = begun(kind, **NORMALISED, n_steps=2, learning_starts=8, **priority)
+    update, seen, rewards, ends = dz.rl.Updates(training, compile=False), [], [], []
+    own, units = training.policy.normaliser, []
+    for _ in range(6):
+        before, metrics = own.mean.clone(), update()
+        seen.append(training.rollout.fields["observation"].clone())
+        rewards.append(training.rollout.fields["reward"].clone())
+        ends.append(training.rollout.fields["terminated"].clone())
+        units.append(metrics["reward_scale"].item())
+        assert not torch.equal(own.mean, before)  # a rollout is taken in once it has been learnt from
+    looks = torch.cat(seen).flatten(0, 1).double()
+    torch.testing.assert_close(own.mean, looks.mean(0), rtol=1e-6, atol=1e-9)
+    replay, age = training.replay, torch.arange(10).repeat_interleave(4)
+    row = torch.arange(4).repeat(10)
+    raw, drawn = replay.batch(age, row), replay.batch(age, row, torch.tensor(units[-1]))
+    assert torch.equal(raw.observation, torch.cat(seen)[:10].flatten(0, 1))
+    told = (torch.cat(rewards) / units[-1]).clamp(-10, 10)
+    later = torch.where(torch.cat(ends)[:10], 0.0, training.algorithm.gamma * told[1:11])
+    torch.testing.assert_close(drawn.reward, (told[:10] + later).flatten())
+    for follower in training.followers.values():  # a target network has no statistics of its own
+        assert getattr(follower.module, "normaliser", own) is own
+    if kind == "td3":
+        given = training.policy.normalised(raw.observation)
+        assert torch.equal(training.target_share(given), torch.tanh(training.followers["actor"].module(given)))
+
+
+def test_held_noise_pushes_the_same_way_for_some_steps():
+    pushed = {}
+    for steps in (1, 4):
+        training = begun("td3", noise_steps=steps, num_steps=8, learning_starts=900)
+        dz.rl.Updates(training, compile=False)()
+        pushed[steps] = training.rollout.fields["action"][..., 0]
+    assert torch.equal(pushed[4], pushed[4][::4].repeat_interleave(4, 0))
+    assert not torch.equal(pushed[4][0], pushed[4][4])
+    assert not torch.equal(pushed[1][0], pushed[1][1])
+    assert torch.equal(pushed[1][0], pushed[4][0])
 
 
 def test_a_replay_that_is_not_saved_begins_anew_and_is_told_of(tmp_path):
@@ -313,8 +359,9 @@ def shared():
     [("sac", "pendulum", 30_000), ("td3", "pendulum", 30_000), ("dqn", "cartpole", 50_000), ("dqn", "breakout", None)],
 )
 def test_the_command_line_builds_them(kind, world, steps):
-    settings = {"world_name": world, "algo": kind, "steps": None, "world": {}, "policy": {}, "set": {"tau": "0.5"}}
-    made = build(settings, 0)
+    settings = {"world_name": world, "algo": kind, "steps": None, "world": {}, "set": {"tau": "0.5"}}
+    made = build({**settings, "policy": {"normalise": "true"}}, 0)
+    assert made.policy.normaliser is not None
     assert type(made.algorithm).__name__ == kind.upper()
     assert made.algorithm.tau == 0.5
     assert steps in (made.steps, None)

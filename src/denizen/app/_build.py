@@ -23,6 +23,7 @@ SHORT = {
     "grpo": {"batch_size": "group_size", "max_steps": "max_steps"},
     **{name: {"batch_size": "batch_size", "max_steps": "num_steps"} for name in ("sac", "td3", "dqn")},
 }  # flags that stand for settings
+OF_ATTENTION = ("window", "heads")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,13 +211,14 @@ def _policy(entry: WorldEntry, env: Any, given: Mapping[str, str], seed: int, al
     made = others.get(algo, entry.policy)
     usual = entry.policy_options if made == entry.policy else entry.policy_options_of.get(algo, {})
     options = {**usual, **given}
+    common = ("head", "memory_size", "memory", *OF_ATTENTION, "normalise")
     takes = {
-        "mlp": ("hidden", "activation", "shared", "head", "memory_size", "memory", "normalise"),
-        "conv": ("channels", "hidden", "critic_hidden", "head", "memory_size", "memory", "normalise"),
-        "soft_mlp": ("hidden",),
-        "deterministic_mlp": ("hidden",),
-        "q_mlp": ("hidden", "duelling"),
-        "q_conv": ("channels", "hidden", "duelling"),
+        "mlp": ("hidden", "activation", "shared", *common),
+        "conv": ("channels", "hidden", "critic_hidden", *common),
+        "soft_mlp": ("hidden", "normalise"),
+        "deterministic_mlp": ("hidden", "normalise"),
+        "q_mlp": ("hidden", "duelling", "normalise"),
+        "q_conv": ("channels", "hidden", "duelling", "normalise"),
     }
     named: dict[str, dict[str, Any]] = {
         "activation": {"tanh": nn.Tanh, "relu": nn.ReLU},
@@ -239,9 +241,13 @@ def _policy(entry: WorldEntry, env: Any, given: Mapping[str, str], seed: int, al
                     f"--policy {name}={value}: expected widths with commas between, such as 64,64"
                 ) from error
         else:
-            arguments = inspect.signature(getattr(rl, made)).parameters
-            read[name] = option(value, f"--policy {name}={value}", arguments[name])
+            owner = rl.Attention if name in OF_ATTENTION else getattr(rl, made)
+            read[name] = option(value, f"--policy {name}={value}", inspect.signature(owner).parameters[name])
+    taken = {name: read.pop(name) for name in OF_ATTENTION if name in read}
+    if taken and read.get("memory") is not rl.Attention:
+        name, value = next(iter(taken.items()))
+        raise ConfigError(f"--policy {name}={value}: goes with memory=attention")
     if "memory" in read:
         size = {"size": read.pop("memory_size")} if "memory_size" in read else {}
-        read["memory"] = read["memory"](**size)
+        read["memory"] = read["memory"](**size, **taken)
     return getattr(rl, made)(env, seed=seed, **read)

@@ -75,8 +75,8 @@ A --config file has the names of the flags as keys, and tables for NAME=VALUE:
     world: Pairs = ()
     """Options of the world, for example mode=proxy. START:END lets a parameter change during the training."""
     policy: Pairs = ()
-    """Options of the policy: hidden=64,64 memory_size=0 head=popart shared=true activation=tanh (dqn: hidden
-    and duelling; sac and td3: hidden)."""
+    """Options of the policy: hidden=64,64 memory_size=0 head=popart shared=true activation=tanh normalise=true
+    memory=attention window=16 (dqn: hidden, duelling and normalise; sac and td3: hidden and normalise)."""
     seed: Annotated[int, arg(metavar="N")] = 0
     """Seed of the worlds, actions, shuffles and first weights."""
     seeds: Annotated[int, arg(metavar="N")] = 1

@@ -39,6 +39,8 @@ class DQN:
         learning_starts: steps of worlds with uniform choices, before anything is learnt.
         n_steps: over which rewards are summed up before the network judges the rest.
         gamma: discount.
+        normalise_rewards: divide rewards by the running deviation of discounted returns, and clip them to -10 … 10,
+            when they are drawn from the replay; metrics of returns stay as they are.
         learning_rate: of Adam; a number or a `Linear` over the run.
         double: the network chooses what is best later and the target network judges it; False: the latter does both.
         target_every: gradient steps after which the target network follows.
@@ -63,6 +65,7 @@ class DQN:
     learning_starts: int = 1_000
     n_steps: int = 1
     gamma: float = 0.99
+    normalise_rewards: bool = dataclasses.field(default=False, metadata={"unless": False})
     learning_rate: Schedule = 5e-4
     double: bool = True
     target_every: int = 250
@@ -145,7 +148,7 @@ class DQN:
         names = ("q_loss", "q_mean", "gradient_norm")
         metrics = dict(zip(names, torch.stack(seen).view(-1, len(names)).mean(0).unbind(), strict=True))
         clock = training.rollout.state.worlds.clock
-        metrics.update(learning_rate=rate, epsilon=self._epsilon(training, clock))
+        metrics.update(learning_rate=rate, epsilon=self._epsilon(training, clock), **training.reward_unit())
         return joined(training.worlds.env, metrics, training.summary())
 
     def _batches(self, training: "DQNTraining") -> Iterator[tuple[Batch, Tensor | None, Any]]:
@@ -155,9 +158,9 @@ class DQN:
                 yield batch, None, None
             return
         importance = value_at(self.importance, training.progress)
-        by_priority = training.compiled(_by_priority)
+        by_priority, deviation = training.compiled(_by_priority), training.reward_unit().get("reward_scale")
         for words in training.draws.words("replay", training.updates, self.gradient_steps).T.contiguous():
-            yield by_priority(training, words, importance)
+            yield by_priority(training, words, importance, deviation)
 
     def _learnt(self, policy: QNetwork) -> list[list[nn.Parameter]]:
         return [[p for p in policy.parameters() if p.requires_grad]]
@@ -195,17 +198,20 @@ class DQNTraining(OffPolicyTraining):
         """As `Training`."""
         super().__init__(algorithm, worlds, policy, num_updates, seed, curriculum)
         self.followers["q"] = Follower(policy)
+        self.followers["q"].module.normaliser = policy.normaliser  # inputs are told in one unit to both
         if algorithm.priority:
             self.priorities = Priorities(self.replay, algorithm.priority)
 
 
 @torch.no_grad()
-def _by_priority(training: DQNTraining, words: Tensor, importance: Tensor) -> tuple[Batch, Tensor, Tensor]:
+def _by_priority(
+    training: DQNTraining, words: Tensor, importance: Tensor, deviation: Tensor | None
+) -> tuple[Batch, Tensor, Tensor]:
     """A minibatch by priority, weights of its errors, and the leaves of its steps."""
     priorities = training.priorities
     assert priorities is not None
     leaf = priorities.draw(words)
-    return training.replay.batch(*priorities.steps(leaf)), priorities.corrections(leaf, importance), leaf
+    return training.replay.batch(*priorities.steps(leaf), deviation), priorities.corrections(leaf, importance), leaf
 
 
 def _errors(error: Tensor, huber: float | None) -> Tensor:

@@ -16,9 +16,10 @@ from denizen.errors import InputError
 from denizen.nn import kernels
 from denizen.ops import rounding
 from denizen.rl._processes import total
+from denizen.rl._tree_encoder import side_by_side
 
 if TYPE_CHECKING:
-    from denizen.rl._policy import ActorCritic
+    from denizen.rl._policy import Policy
 
 CLIP, LEAST = 10.0, 1e-8  # as Gymnasium and baselines have them: bound of what is normalised, added to a variance
 AT_ONCE = 2**22  # numbers whose inputs are made at once: those of a whole rollout of planes take memory
@@ -84,7 +85,8 @@ class Normaliser(Moments):
 
     def __init__(self, shape: Sequence[int], *, clip: float | None = CLIP, least_variance: float = LEAST) -> None:
         """Args:
-        shape: of one row of inputs, as `env.network_input` gives them.
+        shape: of one row of inputs, as `env.network_input` gives them; of a tree of inputs, the number of all its
+            numbers, `(numbers,)`, whose statistics then stand side by side.
         clip: normalised inputs lie within -clip and clip; None: anywhere.
         least_variance: added to the variance.
 
@@ -96,22 +98,32 @@ class Normaliser(Moments):
         self.clip = None if clip is None else number("Normaliser", "clip", clip, above=0, hint=", or None for none")
         self.least_variance = number("Normaliser", "least_variance", least_variance, above=0)
 
-    def forward(self, given: Tensor) -> Tensor:
-        """Normalised inputs `[rows, …]`, float32."""
-        shown = (given - self.mean.to(torch.float32)) / self.deviation(self.least_variance)
+    def forward(self, given: Any) -> Any:
+        """Normalised inputs `[rows, …]`, float32; of a tree, each of its tensors."""
+        mean, deviation = self.mean.to(torch.float32), self.deviation(self.least_variance)
+        if isinstance(given, Tensor):
+            return self._shown(given, mean, deviation)
+        leaves, structure = _tree.flatten(given)
+        sizes = [leaf[0].numel() for leaf in leaves]
+        parts = zip(leaves, mean.split(sizes), deviation.split(sizes), strict=True)
+        shown = [self._shown(leaf, *(own.view(leaf.shape[1:]) for own in stats)) for leaf, *stats in parts]
+        return _tree.unflatten(shown, structure)
+
+    def _shown(self, given: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+        shown = (given - mean) / deviation
         return shown if self.clip is None else shown.clamp(-self.clip, self.clip)
 
     def like(self, shape: Sequence[int]) -> "Normaliser":
         """One with the same settings for rows of another shape."""
         return Normaliser(shape, clip=self.clip, least_variance=self.least_variance)
 
-    def check(self, given: Tensor) -> None:
+    def check(self, given: Any) -> None:
         """Raise `InputError` where inputs have another shape."""
-        if given.shape[1:] != self.mean.shape:
-            raise InputError(
-                f"Normaliser: shape={tuple(self.mean.shape)}, expected {tuple(given.shape[1:])}, the shape of one row "
-                f"of the network's inputs"
-            )
+        alone = isinstance(given, Tensor)
+        wanted = tuple(given.shape[1:]) if alone else (sum(leaf[0].numel() for leaf in _tree.tensors(given)),)
+        if tuple(self.mean.shape) != wanted:
+            told = "the shape of one row of the network's inputs" if alone else "all numbers of the tree of inputs"
+            raise InputError(f"Normaliser: shape={tuple(self.mean.shape)}, expected {wanted}, {told}")
 
 
 class RewardScale(Moments):
@@ -146,14 +158,19 @@ class RewardScale(Moments):
         returns = kernels.backward_sums(begun.flip(0), before.flip(0)).flip(0)
         self.going.copy_(torch.where(goes_on[-1] > 0, returns[-1], 0.0))
         self.take([(returns.flatten(), valid.flatten())])
-        return (gained / self.deviation()).clamp(-CLIP, CLIP)
+        return in_units(gained, self.deviation())
 
     def shared_tensors(self) -> dict[str, Tensor]:
         """What all processes have alike, by name."""
         return {"rewards.count": self.count, "rewards.mean": self.mean, "rewards.variance": self.variance}
 
 
-def take_in(policy: "ActorCritic", fields: Mapping[str, Any]) -> None:
+def in_units(reward: Tensor, deviation: Tensor) -> Tensor:
+    """Rewards in units of a deviation of returns, clipped."""
+    return (reward / deviation).clamp(-CLIP, CLIP)
+
+
+def take_in(policy: "Policy", fields: Mapping[str, Any]) -> None:
     """Have a policy's normalisers take a rollout in, where it has some; after an update has learnt from it.
 
     Args:
@@ -164,7 +181,7 @@ def take_in(policy: "ActorCritic", fields: Mapping[str, Any]) -> None:
         return
     env, count = policy.env, fields["valid"].numel() * policy.normaliser.mean.numel()
     seen = ((policy.inputs(part["observation"]), part["valid"]) for part in _parts(fields, count))
-    policy.normaliser.take(seen)
+    policy.normaliser.take((rows if isinstance(rows, Tensor) else side_by_side(rows), valid) for rows, valid in seen)
     if policy.privileged_normaliser is not None:
         told = (
             (env.privileged_input(policy.looked(part["observation"]), part.get("privileged")), part["valid"])

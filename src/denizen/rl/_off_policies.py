@@ -12,10 +12,10 @@ from denizen._arguments import switch, whole
 from denizen.errors import InputError
 from denizen.model import Box, Discrete, Env
 from denizen.rl._box_distributions import SquashedGaussian
-from denizen.rl._conv_encoder import ConvEncoder
 from denizen.rl._distributions import Certain, Distribution, Greedy
+from denizen.rl._normaliser import Normaliser
 from denizen.rl._policy import Judged, Policy, Tower, shapes_of
-from denizen.rl._ready_policies import _check_widths, _flat_width, _layers, _seeded
+from denizen.rl._ready_policies import _check_widths, _flat_width, _layers, _normaliser, _seeded, conv_body
 from denizen.rl._worlds import check_env
 
 LOG_STD = (-20.0, 2.0)  # limits of Haarnoja et al. (2018)
@@ -29,11 +29,14 @@ class QNetwork(Policy):
         duelling: whether values are those of a state plus what each choice adds (Wang et al., 2016).
     """
 
-    def __init__(self, env: Env, body: nn.Module, *, duelling: bool = False) -> None:
+    def __init__(
+        self, env: Env, body: nn.Module, *, duelling: bool = False, normaliser: Normaliser | None = None
+    ) -> None:
         """Args:
         env: whose observations and actions it is for; its actions are a `Discrete`.
         body: from inputs `[rows, …]` float32 to features `[rows, width]`.
         duelling: value of the state and advantages apart, the advantages centred at their mean.
+        normaliser: of the inputs that the body takes; None: it takes them as they are.
 
         Raises:
             InputError: actions that are no `Discrete`, or a body that does not fit.
@@ -41,6 +44,7 @@ class QNetwork(Policy):
         check_env(env, "QNetwork")
         super().__init__(env)
         self.body, self.duelling = body, switch("QNetwork", "duelling", duelling)
+        self.normaliser = self.checked(normaliser)
         choices, width = check_discrete(env, "QNetwork"), _width(self, body)
         self.q = nn.Linear(width, choices)
         self.state_value = nn.Linear(width, 1) if duelling else None
@@ -84,12 +88,15 @@ class TwinCritics(Policy):
     middle: Tensor
     reach: Tensor
 
-    def __init__(self, env: Env, body: nn.Module, critics: nn.Module, *, numbers: int) -> None:
+    def __init__(
+        self, env: Env, body: nn.Module, critics: nn.Module, *, numbers: int, normaliser: Normaliser | None = None
+    ) -> None:
         """Args:
         env: whose observations and actions it is for; its actions are a bounded `Box` of floats.
         body: from inputs `[rows, …]` float32 to features `[rows, width]` of the actor.
         critics: from inputs and scaled actions `[rows, size]` to values `[critics, rows]`.
         numbers: of the actor's head, for each number of an action.
+        normaliser: of the inputs that body and critics take; None: they take them as they are.
 
         Raises:
             InputError: actions that are no bounded `Box`, or a body or critics that do not fit.
@@ -98,6 +105,7 @@ class TwinCritics(Policy):
         check_env(env, name)
         super().__init__(env)
         self.body, self.critics = body, critics
+        self.normaliser = self.checked(normaliser)
         low, high = check_bounded(env, name)
         self._shape, self._size = env.action_space.shape, low.numel()
         self.draws = self._size
@@ -144,9 +152,9 @@ class TwinCritics(Policy):
 class SoftActorCritic(TwinCritics):
     """An actor that draws from a squashed Gaussian, and twin critics. For `SAC`."""
 
-    def __init__(self, env: Env, body: nn.Module, critics: nn.Module) -> None:
+    def __init__(self, env: Env, body: nn.Module, critics: nn.Module, *, normaliser: Normaliser | None = None) -> None:
         """As `TwinCritics`; the head gives mean and logarithm of the standard deviation."""
-        super().__init__(env, body, critics, numbers=2)
+        super().__init__(env, body, critics, numbers=2, normaliser=normaliser)
 
     def _actions(self, given: Tensor) -> SquashedGaussian:
         mean, log_std = self.actor(self.body(given)).to(torch.float32).chunk(2, -1)
@@ -156,9 +164,9 @@ class SoftActorCritic(TwinCritics):
 class DeterministicActorCritic(TwinCritics):
     """An actor that gives one action, and twin critics. For `TD3`."""
 
-    def __init__(self, env: Env, body: nn.Module, critics: nn.Module) -> None:
+    def __init__(self, env: Env, body: nn.Module, critics: nn.Module, *, normaliser: Normaliser | None = None) -> None:
         """As `TwinCritics`; the head gives numbers that tanh squashes."""
-        super().__init__(env, body, critics, numbers=1)
+        super().__init__(env, body, critics, numbers=1, normaliser=normaliser)
 
     def _actions(self, given: Tensor) -> Certain:
         return Certain(self.unscaled(torch.tanh(self.actor(self.body(given)).to(torch.float32))))
@@ -196,13 +204,21 @@ class MlpCritics(nn.Module):
         return shown.squeeze(-1)
 
 
-def q_mlp(env: Env, hidden: Sequence[int] = (128, 128), *, duelling: bool = False, seed: int = 0) -> QNetwork:
+def q_mlp(
+    env: Env,
+    hidden: Sequence[int] = (128, 128),
+    *,
+    duelling: bool = False,
+    normalise: bool = False,
+    seed: int = 0,
+) -> QNetwork:
     """A `QNetwork` of linear layers with ReLU.
 
     Args:
         env: whose observations it takes, flattened; its actions are a `Discrete`.
         hidden: widths of the hidden layers.
         duelling: as `QNetwork` has it.
+        normalise: give the layers inputs with mean 0 and deviation 1, by a `Normaliser`.
         seed: of the first weights.
 
     Raises:
@@ -211,11 +227,18 @@ def q_mlp(env: Env, hidden: Sequence[int] = (128, 128), *, duelling: bool = Fals
     check_env(env, "q_mlp")
     check_discrete(env, "q_mlp")
     _check_widths("hidden", hidden)
-    return _seeded(seed, lambda: QNetwork(env, _body(env, hidden), duelling=duelling))
+    normaliser = _normaliser(env, normalise)
+    return _seeded(seed, lambda: QNetwork(env, _body(env, hidden), duelling=duelling, normaliser=normaliser))
 
 
 def q_conv(
-    env: Env, channels: Sequence[int] = (16,), hidden: int = 128, *, duelling: bool = False, seed: int = 0
+    env: Env,
+    channels: Sequence[int] = (16,),
+    hidden: int = 128,
+    *,
+    duelling: bool = False,
+    normalise: bool = False,
+    seed: int = 0,
 ) -> QNetwork:
     """A `QNetwork` of 3 x 3 convolutions over planes `[channels, height, width]`, and one linear layer.
 
@@ -224,6 +247,7 @@ def q_conv(
         channels: of the convolutions, each with padding 1 and ReLU.
         hidden: width of the linear layer.
         duelling: as `QNetwork` has it.
+        normalise: give the network inputs with mean 0 and deviation 1, by a `Normaliser`.
         seed: of the first weights.
 
     Raises:
@@ -234,40 +258,44 @@ def q_conv(
     check_discrete(env, "q_conv")
     hidden = whole("policy", "hidden", hidden, 1)
     _check_widths("channels", channels)
-    space = env.observation_space
-    planes = env.network_input(torch.zeros(1, *space.shape, dtype=space.dtype))
-    if planes.dim() != 4:
-        raise InputError(
-            f"q_conv: {type(env).__name__} gives inputs {tuple(planes.shape[1:])}, expected (channels, height, width)"
-        )
-    return _seeded(seed, lambda: QNetwork(env, ConvEncoder(planes.shape[1:], channels, hidden), duelling=duelling))
+    normaliser = _normaliser(env, normalise)
+    build = lambda: QNetwork(  # noqa: E731
+        env, conv_body(env, channels, hidden, "q_conv"), duelling=duelling, normaliser=normaliser
+    )
+    return _seeded(seed, build)
 
 
-def soft_mlp(env: Env, hidden: Sequence[int] = (256, 256), *, seed: int = 0) -> SoftActorCritic:
+def soft_mlp(
+    env: Env, hidden: Sequence[int] = (256, 256), *, normalise: bool = False, seed: int = 0
+) -> SoftActorCritic:
     """A `SoftActorCritic` of linear layers with ReLU.
 
     Args:
         env: whose observations it takes, flattened; its actions are a bounded `Box`.
         hidden: widths of the hidden layers, of actor and critics alike.
+        normalise: give the layers inputs with mean 0 and deviation 1, by a `Normaliser`.
         seed: of the first weights.
 
     Raises:
         InputError: a width that is no whole number above 0, or actions that are no bounded `Box`.
     """
-    return _twin_mlp(SoftActorCritic, "soft_mlp", env, hidden, seed)
+    return _twin_mlp(SoftActorCritic, "soft_mlp", env, hidden, normalise, seed)
 
 
-def deterministic_mlp(env: Env, hidden: Sequence[int] = (256, 256), *, seed: int = 0) -> DeterministicActorCritic:
+def deterministic_mlp(
+    env: Env, hidden: Sequence[int] = (256, 256), *, normalise: bool = False, seed: int = 0
+) -> DeterministicActorCritic:
     """A `DeterministicActorCritic` of linear layers with ReLU; arguments as `soft_mlp` takes them."""
-    return _twin_mlp(DeterministicActorCritic, "deterministic_mlp", env, hidden, seed)
+    return _twin_mlp(DeterministicActorCritic, "deterministic_mlp", env, hidden, normalise, seed)
 
 
-def _twin_mlp(cls: Any, name: str, env: Env, hidden: Sequence[int], seed: int) -> Any:
+def _twin_mlp(cls: Any, name: str, env: Env, hidden: Sequence[int], normalise: bool, seed: int) -> Any:
     check_env(env, name)
     check_bounded(env, name)
     _check_widths("hidden", hidden)
     width = _flat_width(env) + math.prod(env.action_space.shape)
-    return _seeded(seed, lambda: cls(env, _body(env, hidden), MlpCritics(width, hidden)))
+    normaliser = _normaliser(env, normalise)
+    return _seeded(seed, lambda: cls(env, _body(env, hidden), MlpCritics(width, hidden), normaliser=normaliser))
 
 
 def _body(env: Env, hidden: Sequence[int]) -> nn.Module:

@@ -53,7 +53,9 @@ def check_settings(settings: Any) -> None:
 class Exploring(Rollout):
     """A rollout in which an algorithm says how to explore, and last looks of lives that were cut off are kept."""
 
-    def __init__(self, worlds: Worlds, policy: Policy, steps: int, seed: int, autocast: Any, explore: Any) -> None:
+    def __init__(
+        self, worlds: Worlds, policy: Policy, steps: int, seed: int, autocast: Any, explore: Any, hold: int = 1
+    ) -> None:
         """Args:
         worlds: on their device.
         policy: on the same.
@@ -61,14 +63,16 @@ class Exploring(Rollout):
         seed: of actions.
         autocast: makes the context in which the policy runs.
         explore: from (the policy's distribution, uniform numbers `[rows, draws]`, the clock) to actions.
+        hold: steps in a row for which the uniform numbers stay the same.
         """
-        self._explore = explore
+        self._explore, self._hold = explore, hold
         super().__init__(worlds, policy, steps, seed, autocast, values=False, finals=True)
 
     def sample(self, judged: Judged, clock: Tensor) -> Tensor:
         """Actions of every row, explored."""
         space = self._worlds.env.action_space
-        action = self._explore(judged.actions, self._draws.uniform("action", clock, self._policy.draws), clock)
+        held = clock if self._hold == 1 else clock // self._hold
+        action = self._explore(judged.actions, self._draws.uniform("action", held, self._policy.draws), clock)
         if isinstance(space, Box):  # what is stored is what the world got
             action = space.nearest(action.to(space.dtype))
         return action.to(space.dtype)
@@ -157,7 +161,8 @@ class OffPolicyTraining(Training):
 
     def _acting(self, seed: int, values: bool) -> Rollout:
         explore = lambda actions, uniform, clock: self.algorithm._explored(self, actions, uniform, clock)  # noqa: E731
-        return Exploring(self.worlds, self.policy, self.algorithm.num_steps, seed, self.autocast, explore)
+        hold = getattr(self.algorithm, "noise_steps", 1)
+        return Exploring(self.worlds, self.policy, self.algorithm.num_steps, seed, self.autocast, explore, hold)
 
     def progress_at(self, clock: Tensor) -> Tensor:
         """Share of the training's steps that are done at a step of the worlds: float32 `[]`."""
@@ -182,8 +187,14 @@ class OffPolicyTraining(Training):
         return self._forms[name]
 
     def store(self) -> Tensor:
-        """Put the last rollout into the replay; bool `[]`: whether there is enough to learn from."""
+        """Put the last rollout into the replay; bool `[]`: whether there is enough to learn from.
+
+        What it holds is raw: looks and rewards are normalised when they are drawn, all by the statistics of the moment,
+        so that old steps and new ones are told in the same units (as Stable-Baselines3's VecNormalize has it).
+        """
         observed, fields = self.rollout.state.observed, self.rollout.fields
+        if self.reward_scale is not None:
+            self.rewards()
         slots = self.replay.add(fields, observed.observation, observed.action_mask, self.rollout.finals)
         if self.priorities is not None:
             self.priorities.store(slots, fields["valid"])
@@ -195,7 +206,7 @@ class OffPolicyTraining(Training):
         """Minibatches of an update, drawn with replacement."""
         steps = self.algorithm.gradient_steps
         words = self.draws.words("replay", self.updates, steps)
-        drawn = self.compiled(_drawn)(self.replay, words)
+        drawn = self.compiled(_drawn)(self.replay, words, self.reward_unit().get("reward_scale"))
         return [_part(drawn, number, steps) for number in range(steps)]
 
     def shared_tensors(self) -> dict[str, Tensor]:
@@ -231,9 +242,9 @@ class OffPolicyTraining(Training):
 
 
 @torch.no_grad()
-def _drawn(replay: Replay, words: Tensor) -> Batch:
+def _drawn(replay: Replay, words: Tensor, deviation: Tensor | None) -> Batch:
     """All minibatches of an update, one after the other."""
-    return replay.batch(*replay.draw(words.T.flatten()))
+    return replay.batch(*replay.draw(words.T.flatten()), deviation)
 
 
 def by_step(drawn: Tensor, size: int) -> list[Tensor]:

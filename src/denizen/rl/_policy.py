@@ -18,6 +18,7 @@ from denizen.rl._distributions import Distribution, Gaussian
 from denizen.rl._heads import check_distribution, distribution_of, draws_of, in_world, numbers_of, stds_of
 from denizen.rl._memory import Memory, memory_of
 from denizen.rl._normaliser import Normaliser
+from denizen.rl._tree_encoder import side_by_side
 from denizen.rl._value import ValueHead, check_head
 from denizen.rl._worlds import Worlds, check_env, named, prove
 
@@ -103,13 +104,14 @@ class Policy(nn.Module):
     memory_size: int = 0
     draws: int = 1
     normaliser: Normaliser | None  # of inputs
+    privileged_normaliser: Normaliser | None  # of what the critic may see beside them
 
     def __init__(self, env: Env) -> None:
         """Args:
         env: whose observations and actions it is for.
         """
         super().__init__()
-        self.env, self.normaliser = env, None
+        self.env, self.normaliser, self.privileged_normaliser = env, None, None
         self._plain = type(env._looks).network_input is Env.network_input
         self._acts, self._sees = env.action_space, env.observation_space  # asked for once: in a step they are traced
 
@@ -150,9 +152,24 @@ class Policy(nn.Module):
         """Stored observations as the environment gave them, of which trees are stored as rows of bytes."""
         return trees.unpacked(self._sees, observation)
 
-    def normalised(self, given: Tensor) -> Tensor:
+    def normalised(self, given: Any) -> Any:
         """Inputs as the bodies take them."""
         return given if self.normaliser is None else self.normaliser(given)
+
+    def checked(self, normaliser: Any) -> Normaliser | None:
+        """A normaliser that fits the inputs; raises `InputError` for anything else."""
+        if normaliser is not None:
+            what = type(self).__name__
+            if not isinstance(normaliser, Normaliser):
+                raise InputError(
+                    f"{what}: normaliser is {named(normaliser)}, expected a dz.rl.Normaliser(shape), or None"
+                )
+            normaliser.check(self.inputs(self._example()))
+        return normaliser
+
+    def _example(self) -> Tensor:
+        """A stored observation of zeros, for one row."""
+        return torch.zeros(1, *self._sees.shape, dtype=self._sees.dtype)
 
     def heads(self) -> list[nn.Linear]:
         """Of actor and critic that are one operation with small bodies; here none."""
@@ -209,8 +226,7 @@ class ActorCritic(Policy):
         check_makes("head", head, "dz.rl.PopArt", "width")
         memory = memory_of(memory, memory_size)
         self.body, self.critic_body = body, critic_body
-        self.normaliser = self._checked(normaliser)
-        self.privileged_normaliser: Normaliser | None = None
+        self.normaliser = self.checked(normaliser)
         if critic_body is not None and memory is not None:
             raise InputError("ActorCritic: memory_size goes with a shared body; leave critic_body out")
         width = self._width(body, "body")
@@ -234,22 +250,6 @@ class ActorCritic(Policy):
         self.head = head(seen)
         check_head(self.head, seen)
 
-    def _checked(self, normaliser: Any) -> Normaliser | None:
-        """A normaliser that fits the inputs; raises `InputError` for anything else."""
-        if normaliser is not None:
-            if not isinstance(normaliser, Normaliser):
-                raise InputError(
-                    f"ActorCritic: normaliser is {named(normaliser)}, expected a dz.rl.Normaliser(shape), or None"
-                )
-            given = self.inputs(self._example())
-            if not isinstance(given, Tensor):
-                raise InputError(
-                    f"ActorCritic: normaliser is of one tensor of inputs, and {type(self.env).__name__} gives a tree; "
-                    f"take dz.rl.mlp, which puts them side by side, or scale them in network_input"
-                )
-            normaliser.check(given)
-        return normaliser
-
     @contextlib.contextmanager
     def prepared(self, dtype: torch.dtype) -> Iterator[None]:
         """While this lasts the parameters do not change, so they are brought into the form of their use once.
@@ -269,9 +269,6 @@ class ActorCritic(Policy):
                     if isinstance(part, Critic):
                         part.widen()
             yield
-
-    def _example(self) -> Tensor:
-        return torch.zeros(1, *self._sees.shape, dtype=self._sees.dtype)
 
     def _width(self, body: nn.Module, name: str) -> int:
         given = self.normalised(self.inputs(self._example()))
@@ -495,11 +492,6 @@ def first_inputs(env: Env) -> Any:
 def shapes_of(given: Any) -> Any:
     """Shapes of inputs of a network, for messages."""
     return _tree.map_tensors(lambda part: ("rows", *part.shape[1:]), given)
-
-
-def side_by_side(given: Any) -> Tensor:
-    """A tree of inputs `[rows, …]` as one tensor `[rows, width]`."""
-    return torch.cat([leaf.flatten(1) for leaf in _tree.tensors(given)], 1)
 
 
 class Tower(nn.Sequential):

@@ -16,7 +16,6 @@ from denizen.rl._draws import Minibatches, cut, picked
 from denizen.rl._from_gymnasium import FromGymnasium
 from denizen.rl._gae import advantages, flat, normalised, summed
 from denizen.rl._metrics import joined
-from denizen.rl._normaliser import RewardScale
 from denizen.rl._policy import ActorCritic, check_learns
 from denizen.rl._processes import size, total
 from denizen.rl._settings import (
@@ -279,8 +278,7 @@ class PPO:
         training.updates.add_(1)
         metrics = dict(zip(LOSS_NAMES, means.unbind(), strict=True))
         metrics.update(settings)
-        if training.reward_scale is not None:
-            metrics["reward_scale"] = training.reward_scale.deviation()
+        metrics.update(training.reward_unit())
         metrics["explained_variance"] = _explained(gained.returns, fields["value"], weight)
         return joined(training.worlds.env, metrics, training.summary())
 
@@ -392,7 +390,6 @@ class PPOTraining(Training):
 
     Attributes:
         minibatches: rows of a rollout in random order.
-        reward_scale: what rewards are divided by; None: nothing.
     """
 
     def __init__(
@@ -412,31 +409,6 @@ class PPOTraining(Training):
         self.minibatches = Minibatches(seed, worlds.device, groups, algorithm.num_minibatches)
         if algorithm.segment_length is not None:
             self.rollout.keep_memories(algorithm.segment_length)
-        rows, scaled = self.rollout.state.rows, algorithm.normalise_rewards
-        self.reward_scale = RewardScale(rows, algorithm.gamma).to(worlds.device) if scaled else None
-
-    def rewards(self) -> Tensor:
-        """Of the rollout, as they are learnt from: `[steps, rows]`."""
-        fields = self.rollout.fields
-        if self.reward_scale is None:
-            return fields["reward"]
-        return self.reward_scale.scaled(fields["reward"], fields["terminated"] | fields["truncated"], fields["valid"])
-
-    def begin_anew(self) -> None:
-        """As of any training, with the returns of lives under way."""
-        super().begin_anew()
-        if self.reward_scale is not None:
-            self.reward_scale.going.zero_()
-
-    def shared_tensors(self) -> dict[str, Tensor]:
-        """As of any training, with the statistics of rewards."""
-        held = {} if self.reward_scale is None else self.reward_scale.shared_tensors()
-        return {**super().shared_tensors(), **held}
-
-    def own_tensors(self) -> dict[str, Tensor]:
-        """As of any training, with the returns of lives under way."""
-        held = {} if self.reward_scale is None else {"rewards.going": self.reward_scale.going}
-        return {**super().own_tensors(), **held}
 
 
 def ppo_loss(

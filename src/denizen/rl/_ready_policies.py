@@ -15,8 +15,8 @@ from denizen.rl._conv_encoder import ConvEncoder
 from denizen.rl._distributions import Gaussian
 from denizen.rl._memory import Memory
 from denizen.rl._normaliser import Normaliser
-from denizen.rl._policy import ActorCritic, Critic, Tower, check_makes, first_inputs, side_by_side
-from denizen.rl._tree_encoder import TreeEncoder
+from denizen.rl._policy import ActorCritic, Critic, Tower, check_makes, first_inputs
+from denizen.rl._tree_encoder import TreeEncoder, side_by_side
 from denizen.rl._value import ValueHead
 from denizen.rl._worlds import check_env
 from denizen.rng import MAX_SEED
@@ -114,13 +114,7 @@ def conv(
     normaliser = _normaliser(env, normalise)
 
     def build() -> ActorCritic:
-        given = first_inputs(env)
-        shapes = [tuple(leaf.shape[1:]) for leaf in _tree.tensors(given)]
-        if not any(len(shape) == 3 for shape in shapes):
-            told = ", ".join(map(str, shapes))
-            raise InputError(f"conv: {type(env).__name__} gives inputs {told}, expected (channels, height, width)")
-        alone = isinstance(given, Tensor)
-        body = orthogonal(ConvEncoder(shapes[0], channels, hidden) if alone else TreeEncoder(shapes, channels, hidden))
+        body = orthogonal(conv_body(env, channels, hidden, "conv"))
         critic = None
         if critic_hidden:
             critic = Critic(
@@ -133,6 +127,17 @@ def conv(
         return policy
 
     return _seeded(seed, build)
+
+
+def conv_body(env: Env, channels: Sequence[int], hidden: int, what: str) -> nn.Module:
+    """Convolutions over planes, or over those of a tree with the rest beside them; `InputError` without any."""
+    given = first_inputs(env)
+    shapes = [tuple(leaf.shape[1:]) for leaf in _tree.tensors(given)]
+    if not any(len(shape) == 3 for shape in shapes):
+        told = ", ".join(map(str, shapes))
+        raise InputError(f"{what}: {type(env).__name__} gives inputs {told}, expected (channels, height, width)")
+    alone = isinstance(given, Tensor)
+    return ConvEncoder(shapes[0], channels, hidden) if alone else TreeEncoder(shapes, channels, hidden)
 
 
 def orthogonal(module: nn.Module, gain: float = _SQRT2) -> nn.Module:

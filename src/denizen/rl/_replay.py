@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from denizen import _tree
+from denizen.rl._normaliser import in_units
 
 GONE, RUNNING, DEAD, CUT = range(4)  # kinds of a stored step: nobody acted, life goes on, ended for good, was cut off
 
@@ -188,10 +189,15 @@ class Replay:
         """Where steps are that are so much younger than the oldest."""
         return (self.written - self.filled + age) % self.slots
 
-    def batch(self, age: Tensor, row: Tensor) -> Batch:
+    def batch(self, age: Tensor, row: Tensor, deviation: Tensor | None = None) -> Batch:
         """Steps and what followed them, as `draw` names them.
 
         Sums end with a life, and with what has happened so far; there the discount is that of fewer steps.
+
+        Args:
+            age: of the steps.
+            row: of the steps.
+            deviation: float32 `[]`: what rewards are given in units of; None: they are given as they were.
         """
         left, first = self.filled - age, self.slot(age)
         goes_on = torch.ones_like(age, dtype=torch.bool)
@@ -200,7 +206,9 @@ class Replay:
         for k in range(self.n_steps):
             goes_on = goes_on & (left > k) & (ending == RUNNING)
             at = (first + k) % self.slots
-            total = total + torch.where(goes_on, self._discounts[k] * self._reward[at, row], 0.0)
+            reward = self._reward[at, row]
+            reward = reward if deviation is None else in_units(reward, deviation)
+            total = total + torch.where(goes_on, self._discounts[k] * reward, 0.0)
             length, last = torch.where(goes_on, k + 1, length), torch.where(goes_on, at, last)
             ending = torch.where(goes_on, self._kind[at, row], ending)
         discount = torch.where(ending == DEAD, 0.0, self._discounts[length])

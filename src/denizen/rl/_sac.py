@@ -37,11 +37,15 @@ class SAC:
         learning_starts: steps of worlds with uniform actions, before anything is learnt.
         n_steps: over which rewards are summed up before a critic judges the rest.
         gamma: discount.
+        normalise_rewards: divide rewards by the running deviation of discounted returns, and clip them to -10 … 10,
+            when they are drawn from the replay; metrics of returns stay as they are.
         learning_rate: of Adam, of actor, critics and temperature; a number or a `Linear` over the run.
         tau: share of the way that target critics go in each gradient step.
         temperature: weight of the entropy, or its first value where it is learnt.
         learn_temperature: so that the entropy is `target_entropy` on average.
         target_entropy: in nats; None: minus the number of components of an action.
+        noise_steps: steps in a row in which a world explores by the same random numbers, so that pushes add up (as the
+            coloured noise of Eberhard et al., 2023, does); 1: each step by its own.
         max_grad_norm: of actor and critics, each apart; None: no clipping.
         adam_eps: of Adam.
         max_resets: worlds reset in a step at most; None: as `Worlds` has it.
@@ -56,11 +60,13 @@ class SAC:
     learning_starts: int = 1_000
     n_steps: int = 1
     gamma: float = 0.99
+    normalise_rewards: bool = dataclasses.field(default=False, metadata={"unless": False})
     learning_rate: Schedule = 3e-4
     tau: float = 0.005
     temperature: float = 1.0
     learn_temperature: bool = True
     target_entropy: float | None = None
+    noise_steps: int = dataclasses.field(default=1, metadata={"unless": 1})
     max_grad_norm: float | None = None
     adam_eps: float = 1e-8
     max_resets: int | None = None
@@ -74,7 +80,7 @@ class SAC:
         numbers(self, "tau", low=0, high=1)
         numbers(self, "temperature", above=0)
         numbers(self, "target_entropy", none=True)
-        wholes(self, "n_steps")
+        wholes(self, "noise_steps")
 
     @property
     def samples(self) -> int:
@@ -138,7 +144,9 @@ class SAC:
         names = ("critic_loss", "policy_loss", "q_mean", "entropy", "gradient_norm")
         means = torch.stack(seen).view(-1, len(names)).mean(0)
         metrics = dict(zip(names, means.unbind(), strict=True))
-        metrics.update(temperature=training.log_temperature.detach().exp().clone(), learning_rate=rate)
+        metrics.update(
+            temperature=training.log_temperature.detach().exp().clone(), learning_rate=rate, **training.reward_unit()
+        )
         return joined(training.worlds.env, metrics, training.summary())
 
     def _aim(self, training: "SACTraining") -> float:

@@ -34,12 +34,16 @@ class TD3:
         learning_starts: steps of worlds with uniform actions, before anything is learnt.
         n_steps: over which rewards are summed up before a critic judges the rest.
         gamma: discount.
+        normalise_rewards: divide rewards by the running deviation of discounted returns, and clip them to -10 … 10,
+            when they are drawn from the replay; metrics of returns stay as they are.
         learning_rate: of Adam, of actor and critics; a number or a `Linear` over the run.
         tau: share of the way that target networks go each time the actor learns.
         policy_delay: gradient steps of the critics for each of the actor.
         exploration_noise: standard deviation of what is added to actions in training, for a range of -1 … 1.
         target_noise: standard deviation of what is added to the target's actions, for that range.
         noise_clip: that noise is kept within plus and minus this.
+        noise_steps: steps in a row in which a world explores by the same random numbers, so that pushes add up (as the
+            coloured noise of Eberhard et al., 2023, does); 1: each step by its own.
         max_grad_norm: of actor and critics, each apart; None: no clipping.
         adam_eps: of Adam.
         max_resets: worlds reset in a step at most; None: as `Worlds` has it.
@@ -54,12 +58,14 @@ class TD3:
     learning_starts: int = 1_000
     n_steps: int = 1
     gamma: float = 0.99
+    normalise_rewards: bool = dataclasses.field(default=False, metadata={"unless": False})
     learning_rate: Schedule = 3e-4
     tau: float = 0.005
     policy_delay: int = 2
     exploration_noise: Schedule = 0.1
     target_noise: float = 0.2
     noise_clip: float = 0.5
+    noise_steps: int = dataclasses.field(default=1, metadata={"unless": 1})
     max_grad_norm: float | None = None
     adam_eps: float = 1e-8
     max_resets: int | None = None
@@ -70,7 +76,7 @@ class TD3:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        wholes(self, "policy_delay")
+        wholes(self, "policy_delay", "noise_steps")
         numbers(self, "tau", low=0, high=1)
         numbers(self, "exploration_noise", low=0, schedule=True)
         numbers(self, "target_noise", "noise_clip", low=0)
@@ -141,7 +147,7 @@ class TD3:
         names = ("critic_loss", "q_mean", "gradient_norm")
         metrics = dict(zip(names, torch.stack(seen).view(-1, len(names)).mean(0).unbind(), strict=True))
         metrics["policy_loss"] = torch.stack(acted).mean()
-        metrics["learning_rate"] = rate
+        metrics.update(learning_rate=rate, **training.reward_unit())
         return joined(training.worlds.env, metrics, training.summary())
 
     def _learnt(self, policy: DeterministicActorCritic) -> list[list[nn.Parameter]]:

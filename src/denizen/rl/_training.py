@@ -13,7 +13,7 @@ from denizen.rl._against import pool_of
 from denizen.rl._curriculum import Curriculum
 from denizen.rl._from_gymnasium import FromGymnasium
 from denizen.rl._metrics import Phases, joined, rollout_metrics
-from denizen.rl._normaliser import take_in
+from denizen.rl._normaliser import RewardScale, take_in
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import Policy
 from denizen.rl._rollout import Rollout
@@ -39,6 +39,7 @@ class Training:
         rate: the learning rate.
         curriculum: of the worlds' parameters.
         phases: how long those of an update took.
+        reward_scale: what rewards are divided by; None: nothing.
         pool: of opponents, which are the policy as it is and as it was; None: it does not play itself.
     """
 
@@ -78,6 +79,9 @@ class Training:
             scale=_FIRST_SCALE if self._dtype == torch.float16 else None,
         )
         self.rollout = self._acting(seed, values)
+        scaled = getattr(algorithm, "normalise_rewards", False)
+        rows = self.rollout.state.rows
+        self.reward_scale = RewardScale(rows, algorithm.gamma).to(worlds.device) if scaled else None
         self.updates = torch.zeros((), dtype=torch.int64, device=worlds.device)
         self.rate = Rate(algorithm.learning_rate, worlds.device)
         self._backend: str | None = None
@@ -91,6 +95,19 @@ class Training:
     def begin_anew(self) -> None:
         """Begin every world anew, where a checkpoint could not hold them."""
         self.rollout.begin_anew()
+        if self.reward_scale is not None:
+            self.reward_scale.going.zero_()
+
+    def rewards(self) -> Tensor:
+        """Of the rollout, as they are learnt from, once their statistics have taken it in: `[steps, rows]`."""
+        fields = self.rollout.fields
+        if self.reward_scale is None:
+            return fields["reward"]
+        return self.reward_scale.scaled(fields["reward"], fields["terminated"] | fields["truncated"], fields["valid"])
+
+    def reward_unit(self) -> dict[str, Tensor]:
+        """What rewards are divided by, as a metric: float32 `[]`; nothing where they are not."""
+        return {} if self.reward_scale is None else {"reward_scale": self.reward_scale.deviation()}
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """The precision in which the policy runs."""
@@ -188,12 +205,15 @@ class Training:
         held.update({f"optimizer.{name}": tensor for name, tensor in self.optimizer.tensors().items()})
         if self.pool is not None:
             held.update({f"pool.{name}": tensor for name, tensor in self.pool.named_buffers()})
+        if self.reward_scale is not None:
+            held.update(self.reward_scale.shared_tensors())
         return {**held, "updates": self.updates, **self.curriculum.tensors(), **self.rate.tensors()}
 
     def own_tensors(self) -> dict[str, Tensor]:
         """What an update depends on and each process has of its own, by name: its worlds."""
         # Run folders know the state of a rollout as memo.
-        return {f"memo.{k}": tensor for k, tensor in enumerate(self.rollout.state.tensors())}
+        held = {f"memo.{k}": tensor for k, tensor in enumerate(self.rollout.state.tensors())}
+        return held if self.reward_scale is None else {**held, "rewards.going": self.reward_scale.going}
 
     def lacking(self) -> str:
         """What a checkpoint does not hold, in words; empty where it holds everything."""

@@ -11,6 +11,11 @@ from denizen import _tree
 from denizen.rl._conv_encoder import ConvEncoder
 
 
+def side_by_side(given: Any) -> Tensor:
+    """A tree of inputs `[rows, …]` as one tensor `[rows, width]`."""
+    return torch.cat([leaf.flatten(1) for leaf in _tree.tensors(given)], 1)
+
+
 class TreeEncoder(nn.Module):
     """A `ConvEncoder` for each leaf of planes; their features and all other numbers go through one linear layer."""
 
