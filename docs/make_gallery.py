@@ -46,6 +46,7 @@ MOMENTS = {
     "lander": (0, 30, 55),
     "life": (5, 50, 300),
     "mountaincar": (0, 15, 30),
+    "mountaincar_continuous": (0, 15, 30),
     "opinions": (1, 6, 60),
     "pendulum": (0, 12, 24),
     "seaquest": (10, 35, 60),

@@ -14,6 +14,7 @@ from denizen.zoo.fruits import Fruits
 from denizen.zoo.keydoor import keydoor
 from denizen.zoo.lander import Lander
 from denizen.zoo.mountaincar import MountainCar
+from denizen.zoo.mountaincar_continuous import MountainCarContinuous
 from denizen.zoo.pendulum import Pendulum
 from denizen.zoo.probes import (
     Action,
@@ -36,6 +37,7 @@ GAMES = [
     CartPole(),
     Acrobot(),
     MountainCar(),
+    MountainCarContinuous(),
     Pendulum(),
     Catch(),
     Breakout(),

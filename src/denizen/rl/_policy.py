@@ -152,7 +152,7 @@ class Policy(nn.Module):
         """Stored observations as the environment gave them, of which trees are stored as rows of bytes."""
         return trees.unpacked(self._sees, observation)
 
-    def normalised(self, given: Any) -> Any:
+    def normalised(self, given: Any) -> Tensor:
         """Inputs as the bodies take them."""
         return given if self.normaliser is None else self.normaliser(given)
 
