@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen import ops
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model._history import History
 from denizen.model._living import known
@@ -59,14 +60,10 @@ def births(now: Any, rng: Rng, parents: Tensor, axis: str = "agents", *, of: str
     who = _check(now, rng, parents, axis, of, fields)
     alive, ids = getattr(now, who), _ids(now, axis)
     parents = (parents != 0).to(torch.int8) * getattr(now, str(_lives(now, of)))
-    free = 1 - alive
-    rank = free.cumsum(0) - 1
-    num_born = parents.sum()
     overflow = _OVERFLOW.format("" if axis == "agents" else f" for {axis}", f"{alive.shape[0]:,}")
     earlier = sum(label == overflow for label, _ in rng._bad)  # calls in this step: the children of each have own ids
-    rng._bad.append((overflow, (num_born > free.sum()).to(torch.int8)))
-    born = (free != 0) & (rank < num_born)
-    parent = _places(parents)[rank.clamp(0, parents.shape[0] - 1)]
+    born, parent, ids, full = _placed(alive, parents, _ids(now, of), ids, now.time.step + (earlier << 40))
+    rng._bad.append((overflow, full))
     values = {
         name: _begun(
             getattr(now, name), kind.axes, axis, {who: 1, **fields}.get(name, 0), born, (parent, len(parents)), name
@@ -74,7 +71,6 @@ def births(now: Any, rng: Rng, parents: Tensor, axis: str = "agents", *, of: str
         for name, kind in now.kinds.items()
         if axis in kind.axes
     }
-    ids = torch.where(born, child_id(_ids(now, of)[parent], now.time.step + (earlier << 40)), ids)
     after = now.replace(**values)
     if axis in now._living:  # the places of others are empty already, or will be at the end of the stage
         after = make(type(now), known(now.kinds, now._living, after.__dict__))
@@ -99,6 +95,23 @@ def deaths(now: Any, dies: Tensor, axis: str = "agents") -> Any:
         got = f"has shape {tuple(dies.shape)}" if isinstance(dies, Tensor) else f"is {type(dies).__name__}"
         raise ModelError(f"deaths: dies {got}, expected {tuple(alive.shape)}")
     return settle(now.replace(**{who: alive * (dies == 0)}), axis)
+
+
+def _placed(
+    alive: Tensor, parents: Tensor, parent_ids: Tensor, ids: Tensor, step: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(who is born, the place of each one's parent, identities, 1 where places ran out)."""
+    if ops.variant(alive.device) == "numba":
+        rows = ops.place_rows(alive[None], parents[None], parent_ids[None], ids[None], step)
+        parent = rows[0][0]
+        return parent >= 0, parent.clamp(min=0), rows[1][0], rows[2][0]
+    free = 1 - alive
+    rank = free.cumsum(0) - 1
+    num_born = parents.sum()
+    born = (free != 0) & (rank < num_born)
+    parent = _places(parents)[rank.clamp(0, parents.shape[0] - 1)]
+    ids = torch.where(born, child_id(parent_ids[parent], step), ids)
+    return born, parent, ids, (num_born > free.sum()).to(torch.int8)
 
 
 def _places(mask: Tensor) -> Tensor:

@@ -50,9 +50,11 @@ from denizen.ops._neighbours import sum_counts as sum_counts
 from denizen.ops._neighbours import sum_fixed as sum_fixed
 from denizen.ops._neighbours import sum_real as sum_real
 from denizen.ops._pair_program import PairBuilder as PairBuilder
+from denizen.ops._pairing import pair_kinds as pair_kinds
 from denizen.ops._pairs import bin_agents as bin_agents
 from denizen.ops._pairs import nearest_agent as nearest_agent
 from denizen.ops._pairs import sum_pairs as sum_pairs
+from denizen.ops._placing import place_rows as place_rows
 from denizen.ops._rounding import FEW as FEW
 from denizen.ops._rounding import rounded as rounded
 from denizen.ops._rounding import rounding as rounding
@@ -61,6 +63,7 @@ from denizen.ops._slots import join as join
 from denizen.ops._slots import seated as seated
 from denizen.ops._slots import sum_slots as sum_slots
 from denizen.ops._slots import taken as taken
+from denizen.ops._stepping import step_rows as step_rows
 from denizen.ops._tables import add_histogram as add_histogram
 from denizen.ops._tables import histogram as histogram
 from denizen.ops._tables import lookup as lookup

@@ -74,13 +74,14 @@ def pairing(rng: Rng, name: str, num_groups: int, **groups: Tensor) -> tuple[Ten
             f"pairing(rng, name, num_groups, wolves=their_cells, sheep=their_cells)"
         )
     num_groups = whole("pairing", "num_groups", num_groups, 1, _MOST_GROUPS)
-    lots = [_lots("pairing", rng, name, axis, group, num_groups) for axis, group in groups.items()]
-    num = lots[0][0].shape[0]
-    pools = [torch.where(group >= 0, 2 * group + side, -1) for side, (group, _, _) in enumerate(lots)]
-    words, ids = (torch.cat([lot[k] for lot in lots])[None] for k in (1, 2))
-    partner = ops.couples(torch.cat(pools).to(torch.int32)[None], words, ids, 2 * num_groups, True)[0].to(torch.int64)
-    first, second = partner[:num], partner[num:]
-    return torch.where(first >= 0, first - num, -1), second
+    kinds = [_kind("pairing", rng, axis, group) for axis, group in groups.items()]
+    (one, first), (other, second) = kinds
+    streams = one._stream(name), other._stream(name)
+    draws = one._id_row(), other._id_row(), num_groups, rng._key[None], rng._step
+    first, second, beyond = ops.pair_kinds(first, second, *draws, *streams)
+    for axis, flag in zip(groups, beyond, strict=True):
+        rng._bad.append((_beyond("pairing", name, axis, num_groups), flag))
+    return first, second
 
 
 def partners(rng: Rng, name: str, num_groups: int = 1, group: Tensor | None = None) -> Tensor:
@@ -103,19 +104,26 @@ def partners(rng: Rng, name: str, num_groups: int = 1, group: Tensor | None = No
 
 def _lots(caller: str, rng: Rng, name: str, axis: str, group: Any, num_groups: int) -> tuple[Tensor, Tensor, Tensor]:
     """(groups, -1 for who takes no part; random words; identities) of a kind: int64 `[agents]` each."""
+    kind, group = _kind(caller, rng, axis, group)
+    beyond = (group < -1) | (group >= num_groups)
+    rng._bad.append((_beyond(caller, name, axis, num_groups), beyond.any().to(torch.int8)))
+    ids = torch.arange(kind._num, device=group.device) if kind._ids is None else kind._ids
+    return torch.where(beyond, -1, group), kind._words(name), ids
+
+
+def _kind(caller: str, rng: Rng, axis: str, group: Any) -> tuple[Rng, Tensor]:
+    """The streams of a kind, and its groups int64 `[agents]`."""
     if not isinstance(group, Tensor) or group.dim() != 1 or group.dtype.is_floating_point:
         got = f"{group.dtype} {tuple(group.shape)}" if isinstance(group, Tensor) else type(group).__name__
         raise ModelError(f"{caller}: {axis} is {got}, expected whole numbers (agents,), the group of each or -1")
     kind = rng if axis == rng._axis else rng.on(axis, None if axis in rng._axes else group.shape[0])
     if group.shape[0] != kind._num:
         raise ModelError(f"{caller}: {axis} has {group.shape[0]} entries, expected {kind._num}, one for each of {axis}")
-    group = group.to(torch.int64)
-    beyond = (group < -1) | (group >= num_groups)
-    rng._bad.append(
-        (f"{caller}({name!r}): a group of {axis} that is none of {num_groups}", beyond.any().to(torch.int8))
-    )
-    ids = torch.arange(kind._num, device=group.device) if kind._ids is None else kind._ids
-    return torch.where(beyond, -1, group), kind._words(name), ids
+    return kind, group.to(torch.int64)
+
+
+def _beyond(caller: str, name: str, axis: str, num_groups: int) -> str:
+    return f"{caller}({name!r}): a group of {axis} that is none of {num_groups}"
 
 
 def _same_size(caller: str, group: Any, values: Any) -> None:

@@ -128,24 +128,36 @@ class CellMoves(AgentsInCells):
 
     # --- where to go --------------------------------------------------------------------------------------------------
 
-    def random_neighbour(self, cell: Tensor, rng: Rng, *, where: Tensor | None = None) -> Tensor:
+    def random_neighbour(
+        self, cell: Tensor, rng: Rng, *, where: Tensor | None = None, who: Tensor | None = None
+    ) -> Tensor:
         """A neighbouring cell drawn at random, each with the same probability; its own where there is none.
 
         Args:
             cell: `[agents]`, where each is.
             rng: of the step; of the agents' axis.
             where: mask `[cells]` of those that may be drawn, such as ``occupants == 0``.
+            who: mask `[agents]` of those who move, such as the living; the others stay, and cost nothing on a CPU.
 
         Returns:
             int64 `[agents]`, for `settle`.
         """
         place = self._seen("random_neighbour", cell, rng)
+        if who is not None:
+            self._same("random_neighbour", "who", who, cell)
         if where is None and self.neighbours == "moore":
-            return self._step_aside(place, rng.integers("neighbour", 0, 1 << _WORD))
-        near = self.neighbour_cells(cell)
-        score = (near >= 0).to(torch.int32) if where is None else self._hit(where, near)
-        best = _drawn(score, near, rng.integers("neighbour", 0, 1 << _WORD))
-        return torch.where(score.amax(-1) > 0, best, place)
+            if ops.variant(place.device) == "numba":
+                mask = None if who is None else (who != 0).to(torch.int8)[None]
+                ids, key, step = self._draws(rng)
+                grid = list(self.shape), self.radius, self.torus
+                return ops.step_rows(place[None], mask, *grid, ids, key, step, rng._stream("neighbour"))[0]
+            moved = self._step_aside(place, rng.integers("neighbour", 0, 1 << _WORD))
+        else:
+            near = self.neighbour_cells(cell)
+            score = (near >= 0).to(torch.int32) if where is None else self._hit(where, near)
+            best = _drawn(score, near, rng.integers("neighbour", 0, 1 << _WORD))
+            moved = torch.where(score.amax(-1) > 0, best, place)
+        return moved if who is None else torch.where(who != 0, moved, place)
 
     def best_visible(
         self, field: Tensor, cell: Tensor, rng: Rng, *, vision: Tensor | int, most: int, where: Tensor | None = None

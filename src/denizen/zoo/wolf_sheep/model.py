@@ -75,7 +75,7 @@ class WolfSheep(dz.Model):
     def graze(self, now: Meadow, rng: dz.rng.Rng) -> Meadow:
         """Sheep move; one of those in a cell eats its grass."""
         sheep = rng.on("sheep")
-        cell = self.grid.random_neighbour(now.sheep_cell, sheep)
+        cell = self.grid.random_neighbour(now.sheep_cell, sheep, who=now.sheep)
         grass = torch.where(now.growing == 0, torch.arange(self.grid.num_cells, device=cell.device), -1)
         where = torch.where(now.sheep != 0, cell, -1)
         meal, eater = pairing(rng, "graze", self.grid.num_cells, sheep=where, cells=grass)
@@ -94,7 +94,7 @@ class WolfSheep(dz.Model):
     def hunt(self, now: Meadow, rng: dz.rng.Rng) -> Meadow:
         """Wolves move; each eats a sheep of its cell, where one is left for it."""
         wolves = rng.on("wolves")
-        cell = self.grid.random_neighbour(now.wolf_cell, wolves)
+        cell = self.grid.random_neighbour(now.wolf_cell, wolves, who=now.wolves)
         where = torch.where(now.wolves != 0, cell, -1)
         prey = torch.where(now.sheep != 0, now.sheep_cell, -1)
         meal, hunter = pairing(rng, "hunt", self.grid.num_cells, wolves=where, sheep=prey)
