@@ -27,9 +27,7 @@ def _listed(last, before, ids, step, stream, key, who, words):
     k0, k1, named = np.uint64(key[0]), np.uint64(key[1]), ids.shape[0] > 0
     for j in range(num):
         number = ids[who[j]] if named else np.int64(who[j])
-        a, b, c, d = _philox(
-            np.uint64(number >> 2) & _MASK, np.uint64(number >> 2) >> _32, step, stream, k0, k1
-        )
+        a, b, c, d = _philox(np.uint64(number >> 2) & _MASK, np.uint64(number >> 2) >> _32, step, stream, k0, k1)
         lane = number & 3
         words[j] = a if lane == 0 else b if lane == 1 else c if lane == 2 else d
     if num > _FEW:
@@ -37,9 +35,7 @@ def _listed(last, before, ids, step, stream, key, who, words):
         who[:num], words[:num] = who[:num][order], words[:num][order]
     for j in range(1, num):
         one, word, k = who[j], words[j], j
-        while k > 0 and (
-            words[k - 1] > word or (words[k - 1] == word and named and ids[who[k - 1]] > ids[one])
-        ):
+        while k > 0 and (words[k - 1] > word or (words[k - 1] == word and named and ids[who[k - 1]] > ids[one])):
             who[k], words[k] = who[k - 1], words[k - 1]
             k -= 1
         who[k], words[k] = one, word

@@ -6,7 +6,9 @@ from torch import Tensor
 
 from denizen.ops._cpu import _inline, _jit, over_ranges
 
-_ODD0, _ODD1, _ODD2 = (np.uint64(one % 2**64) for one in (-7046029254386353131, -4658895280553007687, -7723592293110705685))
+_ODD0, _ODD1, _ODD2 = (
+    np.uint64(one % 2**64) for one in (-7046029254386353131, -4658895280553007687, -7723592293110705685)
+)
 _27, _30, _31 = np.uint64(27), np.uint64(30), np.uint64(31)
 _BORN = np.uint64(1 << 61)
 

@@ -29,7 +29,18 @@ def _step_aside(place, who, shape, radius, torus, ids, key, step, stream, out, s
                     movers[num], blocks[num], lanes[num] = low, np.uint64(number) >> np.uint64(2), number & 3
                     num += 1
                 low += 1
-            _philox_list(blocks, num, step, stream, np.uint64(key[w, 0]), np.uint64(key[w, 1]), word[0], word[1], word[2], word[3])
+            _philox_list(
+                blocks,
+                num,
+                step,
+                stream,
+                np.uint64(key[w, 0]),
+                np.uint64(key[w, 1]),
+                word[0],
+                word[1],
+                word[2],
+                word[3],
+            )
             for j in range(num):
                 rest, box, own = place[w, movers[j]], np.int64(1), np.int64(0)
                 for axis in range(axes - 1, -1, -1):

@@ -76,9 +76,7 @@ def pair_rows(
     """`pair_kinds` of all worlds: `[W, …]` throughout, identities `[1 or W, …]`."""
     from denizen.ops import _cpu_pairing
 
-    return _cpu_pairing.pair(
-        first, second, first_ids, second_ids, num_groups, key, step, first_stream, second_stream
-    )
+    return _cpu_pairing.pair(first, second, first_ids, second_ids, num_groups, key, step, first_stream, second_stream)
 
 
 @torch.library.register_fake("denizen::pair_rows")
