@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -74,3 +75,16 @@ def test_in_worlds(tools: Any) -> None:
     together = torch.vmap(pairs)(first, second, key)
     for w in range(3):
         tools.assert_same_bits(pairs(first[w], second[w], key[w]), tuple(one[w] for one in together))
+
+
+@pytest.mark.parametrize("num", [3, 200])
+def test_equal_lots_are_settled_by_identity(num: int) -> None:
+    pytest.importorskip("numba")
+    from denizen.ops._cpu_pairing import _ordered
+
+    ids, words = np.random.default_rng(0).permutation(num), np.arange(num, dtype=np.uint32) % 2
+    for names, expected in ((ids, np.lexsort((ids, words))), (ids[:0], np.argsort(words, kind="stable"))):
+        who, lots = np.arange(num, dtype=np.int32), words.copy()
+        _ordered(who, lots, num, names)
+        assert who.tolist() == expected.tolist()
+        assert lots.tolist() == sorted(words)

@@ -14,6 +14,21 @@ from denizen.ops._cpu_draws import _MASK, _32, _philox
 
 
 @_jit
+def _ordered(who, words, num, ids):
+    """Put the first `num` agents, who are in order of places, in order of words, equal ones of identities."""
+    named = ids.shape[0] > 0
+    if num > _FEW:
+        order = np.argsort(words[:num], kind="mergesort")
+        who[:num], words[:num] = who[:num][order], words[:num][order]
+    for j in range(1, num):
+        one, word, k = who[j], words[j], j
+        while k > 0 and (words[k - 1] > word or (words[k - 1] == word and named and ids[who[k - 1]] > ids[one])):
+            who[k], words[k] = who[k - 1], words[k - 1]
+            k -= 1
+        who[k], words[k] = one, word
+
+
+@_jit
 def _listed(last, before, ids, step, stream, key, who, words):
     """Those of a list that begins with its last, in order of words, equal ones of identities; how many they are."""
     num = 0
@@ -30,15 +45,7 @@ def _listed(last, before, ids, step, stream, key, who, words):
         a, b, c, d = _philox(np.uint64(number >> 2) & _MASK, np.uint64(number >> 2) >> _32, step, stream, k0, k1)
         lane = number & 3
         words[j] = a if lane == 0 else b if lane == 1 else c if lane == 2 else d
-    if num > _FEW:
-        order = np.argsort(words[:num], kind="mergesort")
-        who[:num], words[:num] = who[:num][order], words[:num][order]
-    for j in range(1, num):
-        one, word, k = who[j], words[j], j
-        while k > 0 and (words[k - 1] > word or (words[k - 1] == word and named and ids[who[k - 1]] > ids[one])):
-            who[k], words[k] = who[k - 1], words[k - 1]
-            k -= 1
-        who[k], words[k] = one, word
+    _ordered(who, words, num, ids)
     return num
 
 

@@ -43,11 +43,14 @@ def _place(alive, parents, parent_ids, ids, step, parent, named, bad, start, sto
             free += 1
 
 
-def place(alive: Tensor, parents: Tensor, parent_ids: Tensor, ids: Tensor, step: Tensor) -> tuple[Tensor, ...]:
+def place(
+    alive: Tensor, parents: Tensor, parent_ids: Tensor, ids: Tensor, step: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """`_placing.place_rows`."""
-    parent, named = (torch.empty(alive.shape, dtype=torch.int64) for _ in range(2))
+    parent, named = torch.empty(alive.shape, dtype=torch.int64), torch.empty(alive.shape, dtype=torch.int64)
     bad = torch.empty(alive.shape[0], dtype=torch.int8)
-    given = [one.contiguous().numpy() for one in (alive, parents, parent_ids, ids)]
-    args = *given, np.uint64(step.item()), parent.numpy(), named.numpy(), bad.numpy()
+    masks = alive.contiguous().numpy(), parents.contiguous().numpy()
+    names = parent_ids.contiguous().numpy(), ids.contiguous().numpy()
+    args = *masks, *names, np.uint64(step.item()), parent.numpy(), named.numpy(), bad.numpy()
     over_ranges(lambda start, stop: _place(*args, start, stop), alive.shape[0], parent.numel())
     return parent, named, bad
