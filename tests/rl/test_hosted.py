@@ -231,6 +231,8 @@ def test_what_cannot_be_trained_is_refused():
         dz.rl.FromGymnasium(SyncVectorEnv([numbered] * 3), autoreset="same_step")
     with pytest.raises(InputError, match="DISABLED"):
         dz.rl.FromGymnasium(SyncVectorEnv([numbered] * 3, autoreset_mode=AutoresetMode.DISABLED))
+    with pytest.raises(InputError, match=r"'NoSuch-v9': .* doesn't exist; gymnasium.registry lists the ids"):
+        dz.rl.FromGymnasium("NoSuch-v9", 2)
     with pytest.raises(InputError, match="autoreset='never'"):
         hosted(autoreset="never")
 

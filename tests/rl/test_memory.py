@@ -215,7 +215,7 @@ def test_wrong_memories_are_told():
     for wrong in (lambda: LSTM(0), lambda: Attention(64, window=1), lambda: Attention(6, heads=4)):
         with pytest.raises(dz.errors.InputError, match=r"size=0|window=1|heads=4"):
             wrong()
-    with pytest.raises(dz.errors.InputError, match="num_steps=32 do not divide into segment_length=5; take"):
+    with pytest.raises(dz.errors.InputError, match="num_steps=32 does not divide into segment_length=5; take"):
         dz.PPO(num_steps=32, segment_length=5)
     with pytest.raises(dz.errors.InputError, match="segment_length=8, but the policy has no memory"):
         dz.PPO(num_steps=32, segment_length=8).init(env, dz.rl.mlp(env), total_steps=1, device="cpu")

@@ -309,7 +309,10 @@ def test_several_actors_share_a_policy():
         (lambda: dz.rl.TD3(policy_delay=0), "policy_delay"),
         (lambda: dz.rl.DQN(epsilon=1.5), "epsilon"),
         (lambda: dz.rl.DQN(num_env=2), "num_envs"),
-        (lambda: start("sac", total_steps=20), "total_steps=20, expected more than learning_starts=32"),
+        (
+            lambda: start("sac", total_steps=20),
+            "total_steps=20, expected more than learning_starts=32, .* train for longer",
+        ),
         (lambda: start("sac", other="td3"), "expected a dz.rl.SoftActorCritic, such as dz.rl.soft_mlp"),
         (lambda: start("dqn", other="ppo"), "expected a dz.rl.QNetwork, such as dz.rl.q_mlp"),
         (lambda: start("sac", num_envs=300), "buffer_size=200, expected at least 600"),
@@ -344,6 +347,27 @@ class Wide(Pendulum):
     """Bounds as far apart as numbers go."""
 
     action_space = dz.rl.Box(-3e38, 3e38, (1,))
+
+
+class Weak(Pendulum):
+    """Bounds of its own."""
+
+    action_space = dz.rl.Box(-1.0, 1.0, (1,))
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        dz.rl.soft_mlp(Pendulum(), (8,)),
+        dz.rl.deterministic_mlp(Pendulum(), (8,)),
+        dz.rl.mlp(Pendulum(), (8,), distribution=dz.rl.Beta),
+        dz.rl.mlp(Pendulum(), (8,), distribution=dz.rl.SquashedGaussian),
+    ],
+    ids=["sac", "td3", "beta", "squashed"],
+)
+def test_a_world_that_would_clip_what_a_policy_fills_is_told(policy):
+    with pytest.raises(InputError, match=r"actions fill Box\(low=-2.0.* Weak has Box\(low=-1.0.* would clip them"):
+        dz.rl.evaluate(Weak(), policy, num_envs=2, max_steps=2, device="cpu")
 
 
 def shared():

@@ -342,8 +342,20 @@ def test_a_tree_of_inputs_may_be_an_environments_own():
     assert policy.body[1].in_features == 17
     dz.train(Half(), policy, dz.PPO(num_envs=4, num_steps=4, num_minibatches=2), 16, **QUIET)
     assert dz.rl.mlp(Half(), (8,), normalise=True).normaliser.mean.shape == (17,)
-    with pytest.raises(InputError, match="normaliser is of one tensor of inputs, and Half gives a tree"):
-        dz.rl.conv(Half(), (4,), 8, normalise=True)
+    with pytest.raises(InputError, match=r"shape=\(3,\), expected \(17,\), all numbers of the tree"):
+        dz.rl.ActorCritic(Half(), nn.Identity(), normaliser=dz.rl.Normaliser((3,)))
+
+
+def test_each_leaf_of_a_tree_is_normalised_by_its_own_statistics():
+    policy = dz.rl.conv(Desk(), (4,), 8, normalise=True)
+    training = ALGORITHM.init(Desk(), policy, total_steps=ALGORITHM.samples, device="cpu")
+    ALGORITHM.update(training)
+    given = policy.inputs(training.rollout.fields["observation"].flatten(0, 1))
+    shown = policy.normalised(given)
+    assert shown["picture"].shape == given["picture"].shape
+    for raw, told in zip(_tree.tensors(given), _tree.tensors(shown), strict=True):
+        apart = (raw.double() - raw.double().mean(0)) / (raw.double().var(0, unbiased=False) + 1e-8).sqrt()
+        torch.testing.assert_close(told.double(), apart.clamp(-10, 10), rtol=1e-4, atol=1e-4)
 
 
 def test_off_policy_learners_see_trees():
@@ -360,7 +372,8 @@ def test_off_policy_learners_see_trees():
             return (action == 3 + before.digit).to(torch.float32)
 
     algorithm = dz.rl.DQN(num_envs=4, learning_starts=16, batch_size=16, buffer_size=64)
-    assert dz.train(One(), dz.rl.q_mlp(One(), (8,)), algorithm, 64, **QUIET)["faulty"][-1] == 0
+    for policy in (dz.rl.q_mlp(One(), (8,)), dz.rl.q_conv(One(), (4,), 8, normalise=True)):
+        assert dz.train(One(), policy, algorithm, 64, **QUIET)["faulty"][-1] == 0
 
 
 def test_imitation_takes_trees():

@@ -342,7 +342,11 @@ def _vector(make: Any, num_envs: Any, processes: bool, autoreset: str, options: 
     try:
         return kind([function] * count, autoreset_mode=AutoresetMode[autoreset.upper()])
     except gymnasium.error.Error as error:
-        raise InputError(f"FromGymnasium: make={make!r}: {error}") from error
+        told = str(error).splitlines()[0].rstrip(".")
+        raise InputError(
+            f"FromGymnasium: make={make!r}: {told}; gymnasium.registry lists the ids, and a package that brings its "
+            f"own is imported first, or named before a colon: 'package:Id-v0'"
+        ) from error
 
 
 def _check_finite(what: str, values: Any) -> None:

@@ -295,7 +295,8 @@ def started(
     if total_steps <= algorithm.learning_starts:
         raise InputError(
             f"{what}: total_steps={total_steps}, expected more than learning_starts={algorithm.learning_starts}, or "
-            f"nothing would be learnt"
+            f"nothing would be learnt; train for longer, or lower learning_starts (at least batch_size="
+            f"{algorithm.batch_size})"
         )
     rows = algorithm.num_envs * (env.num_actors or 1)
     least = max(algorithm.num_steps, -(-algorithm.batch_size // rows)) * rows

@@ -534,6 +534,22 @@ def check_fits(policy: Policy, env: Any, what: str, *, hosted: bool = False) -> 
                 f"{what}: policy was made for {type(policy.env).__name__} with {name} {mine}, and "
                 f"{type(env).__name__} has {its}; make one for this environment, such as dz.rl.mlp(env)"
             )
+    _check_bounds(policy, env, what)
+
+
+def _check_bounds(policy: Policy, env: Env, what: str) -> None:
+    """Raise `InputError` where a policy's actions fill other bounds than a world's, which would clip them."""
+    if getattr(policy, "distribution", Gaussian) is Gaussian and not hasattr(policy, "reach"):
+        return  # a Gaussian has none: it is clipped by every world
+    mine, its = policy.env.action_space, env.action_space
+    if mine is not its and any(
+        isinstance(own, Box) and (own.low, own.high) != (other.low, other.high)
+        for (_, own), (_, other) in zip(trees.leaves(mine), trees.leaves(its), strict=True)
+    ):
+        raise InputError(
+            f"{what}: the policy's actions fill {mine}, and {type(env).__name__} has {its}, which would clip them; "
+            f"evaluate it in a world of the same bounds, or train another one"
+        )
 
 
 def check_learns(policy: ActorCritic, env: Any, what: str, *, hosted: bool = False) -> None:

@@ -130,7 +130,9 @@ class PPO:
         if self.segment_length is not None and self.num_steps % self.segment_length:
             length = self.segment_length
             near = ways(segment_length=(length, lambda other: self.num_steps % other == 0))
-            raise InputError(f"PPO: num_steps={self.num_steps} do not divide into segment_length={length}; take {near}")
+            raise InputError(
+                f"PPO: num_steps={self.num_steps} does not divide into segment_length={length}; take {near}"
+            )
         if self.max_resets is not None:
             hint = ", or None: with none, no life would begin anew and nothing more be learnt"
             object.__setattr__(self, "max_resets", whole("PPO", "max_resets", self.max_resets, 1, hint=hint))
