@@ -543,7 +543,7 @@ def _check_bounds(policy: Policy, env: Env, what: str) -> None:
         return  # a Gaussian has none: it is clipped by every world
     mine, its = policy.env.action_space, env.action_space
     if mine is not its and any(
-        isinstance(own, Box) and (own.low, own.high) != (other.low, other.high)
+        isinstance(own, Box) and isinstance(other, Box) and (own.low, own.high) != (other.low, other.high)
         for (_, own), (_, other) in zip(trees.leaves(mine), trees.leaves(its), strict=True)
     ):
         raise InputError(
