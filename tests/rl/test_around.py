@@ -7,6 +7,7 @@ import denizen as dz
 from denizen.rl import ActionRepeat, FrameStack, play
 from denizen.run._fingerprint import differences, fingerprint
 from denizen.zoo.cartpole import CartPole
+from denizen.zoo.kuhn import Kuhn
 from denizen.zoo.pendulum import Pendulum
 
 
@@ -189,3 +190,14 @@ def test_what_does_not_fit_is_told():
     ]:
         with pytest.raises(dz.errors.InputError, match=said):
             make()
+
+
+def test_a_rule_of_a_game_inside_counts_for_a_folder():
+    class Other(Kuhn):
+        def payoff(self, now):
+            return 2 * super().payoff(now)
+
+    Other.__module__, Other.__qualname__ = Kuhn.__module__, Kuhn.__qualname__
+    for around in (dz.rl.Against, dz.rl.SelfPlay):
+        told = differences(fingerprint(around(Kuhn())), fingerprint(around(Other())))
+        assert "method game.payoff has other code than it had" in told

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import denizen as dz
+from denizen.app._build import build
 from denizen.zoo.probes import Action, Both, Continuous, Delayed, Endless, Mortal
 
 GAMMA = 0.8
@@ -66,3 +67,12 @@ def test_actions_become_what_the_probe_asks_for(kind):
     with torch.no_grad():
         action = policy.act(seen).mode()
     assert (action.flatten() - seen.flatten()).abs().max() < 0.1
+
+
+@pytest.mark.long
+def test_held_noise_gets_the_car_out_of_its_valley():
+    made = build(
+        {"world_name": "mountaincar_continuous", "algo": "sac", "steps": None, "world": {}, "policy": {}, "set": {}}, 0
+    )
+    made.train(device="cpu", progress=False)
+    assert dz.rl.evaluate(made.env, made.policy, num_envs=64, greedy=True, device="cpu").mean > 90
