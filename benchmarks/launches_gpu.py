@@ -64,9 +64,15 @@ def model(name: str) -> dict[str, Any]:
     return {**found, "kernels": [kernel for kernel, *_ in step_kernels(run)]}
 
 
-def actions(env: dz.Env, count: int, device: str, steps: int) -> torch.Tensor:
-    """Random actions of `steps` steps."""
+def actions(env: dz.Env, count: int, device: str, steps: int) -> Any:
+    """Random actions of `steps` steps, each with a leading axis of them; of roles by name."""
     space = env.action_space
+    if env.roles is not None:
+        choices = {name: (role.count, role.action_space.n) for name, role in env.roles.items()}
+        return [
+            {name: torch.randint(0, n, (count, many), device=device) for name, (many, n) in choices.items()}
+            for _ in range(steps)
+        ]
     shape = (steps, count, *(() if env.num_actors is None else (env.num_actors,)), *space.shape)
     if isinstance(space, dz.rl.Discrete):
         return torch.randint(0, space.n, shape, device=device)

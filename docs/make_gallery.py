@@ -49,6 +49,7 @@ MOMENTS = {
     "mountaincar_continuous": (0, 15, 30),
     "opinions": (1, 6, 60),
     "pendulum": (0, 12, 24),
+    "predator_prey": (0, 10, 20),
     "seaquest": (10, 35, 60),
     "traffic": (1, 20, 100),
     "voter": (3, 30, 200),

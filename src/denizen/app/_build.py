@@ -250,4 +250,7 @@ def _policy(entry: WorldEntry, env: Any, given: Mapping[str, str], seed: int, al
     if "memory" in read:
         size = {"size": read.pop("memory_size")} if "memory_size" in read else {}
         read["memory"] = read["memory"](**size, **taken)
-    return getattr(rl, made)(env, seed=seed, **read)
+    if env.roles is None:
+        return getattr(rl, made)(env, seed=seed, **read)
+    each = enumerate(env.roles)
+    return rl.Policies({role: getattr(rl, made)(env.role(role), seed=seed + place, **read) for place, role in each})

@@ -70,7 +70,8 @@ examples:
         table = Table("training", "return", "95 % interval", "lives", "unfinished", box=None)
         foragers = Table(*FORAGED, box=None)
         told: list[dict[str, Any]] = []
-        errors: list[float] = []
+        errors: dict[str, list[float]] = {}
+        of_roles: dict[str, list[float]] = {}
         for folder in _trained.folders(self.run, "evaluate"):
             saved = _trained.load(folder, self.best, self.world, self.target)
             if saved.note:
@@ -78,37 +79,44 @@ examples:
             result = evaluate(
                 saved.env, saved.policy, num_envs=self.worlds, max_steps=self.steps, greedy=self.greedy, seed=self.seed
             )
-            low, high = result.interval
-            errors.append(result.error)
-            unfinished = int((~result.finished).sum())
-            table.add_row(
-                _trained.described(saved.manifest),
-                f"{result.mean:.2f}",
-                f"{low:.2f} to {high:.2f}",
-                str(result.returns.numel()),
-                str(unfinished),
-            )
-            told.append({"run": str(folder), "mean": result.mean, "low": low, "high": high, "unfinished": unfinished})
+            lived = result if isinstance(result, dict) else {"": result}
+            for role, one in lived.items():
+                low, high = one.interval
+                errors.setdefault(role, []).append(one.error)
+                unfinished = int((~one.finished).sum())
+                table.add_row(
+                    " ".join(filter(None, (_trained.described(saved.manifest), role))),
+                    f"{one.mean:.2f}",
+                    f"{low:.2f} to {high:.2f}",
+                    str(one.returns.numel()),
+                    str(unfinished),
+                )
+                known = {"run": str(folder), **({"role": role} if role else {})}
+                told.append({**known, "mean": one.mean, "low": low, "high": high, "unfinished": unfinished})
+                of_roles.setdefault(role, []).append(one.mean)
             if isinstance(saved.env, Foraging):
                 told[-1] |= self._foraged(saved, foragers)
         console.print(table)
         if foragers.row_count:
             console.print(foragers)
             console.print(FORAGED_NOTE)
-        means = [one["mean"] for one in told]
-        if len(means) > 1:
+        for role, means in of_roles.items():
+            if len(means) < 2:
+                continue
             mean, spread = statistics.mean(means), statistics.stdev(means)
             half = student(0.975, len(means) - 1) * spread / math.sqrt(len(means))
             say(
                 console,
-                f"over {len(means)} training seeds: {mean:.2f} (95 % {mean - half:.2f} to {mean + half:.2f}), standard "
-                f"deviation {spread:.2f}; all lived in the same worlds, which leave {statistics.mean(errors):.2f} "
-                f"(standard error) unknown beside that",
+                f"{role}{' ' if role else ''}over {len(means)} training seeds: {mean:.2f} (95 % {mean - half:.2f} to "
+                f"{mean + half:.2f}), standard deviation {spread:.2f}; all lived in the same worlds, which leave "
+                f"{statistics.mean(errors[role]):.2f} (standard error) unknown beside that",
             )
         if self.json is not None:
             _trained.to_json(self.json, told)
         if self.quiet:
-            give(sum(means) / len(means))
+            for role, means in of_roles.items():
+                mean = sum(means) / len(means)
+                give(f"{role} {mean}" if role else mean)
         return 0
 
     def _check(self) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import re
 import shlex
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -364,17 +364,15 @@ def tell(results: "list[Trained]", root: Path, console: "Console", env: Any, tar
     table = Table("training", "updates", "steps", "steps/s", "ready in", "return at the end", "highest", box=None)
     for result in results:
         rows = result.metrics if result.folder is None else read_metrics(result.folder)  # also those before a resume
-        told = [row.get("return_mean") for row in rows]
-        known = [value for value in told if value is not None and value == value]
-        last = known[-max(1, len(known) // 10) :]
+        returns = _returns(rows)
         table.add_row(
             result.folder.name if result.folder else "",
             f"{result.updates:,}",
             f"{result.steps:,}",
             f"{result.steps_per_second:,.0f} ({result.path})",
             f"{result.seconds_to_ready:.1f} s",
-            f"{sum(last) / len(last):.2f}" if last else "no life ended",
-            f"{max(known):.2f}" if known else "",
+            ", ".join(f"{role}{_at_the_end(known):.2f}" for role, known in returns.items()) or "no life ended",
+            ", ".join(f"{role}{max(known):.2f}" for role, known in returns.items()),
         )
     console.print(table)
     picture = draw([result.folder for result in results if result.folder], root / "curves.png", console)
@@ -384,3 +382,18 @@ def tell(results: "list[Trained]", root: Path, console: "Console", env: Any, tar
     write_at_end(root, console, lambda: page_of([(root, written, film(env, results[-1].policy))]))
     watch = f"   or: denizen watch {last}" if can_draw(env) else ""
     say(console, f"next: denizen evaluate {last}{watch}")
+
+
+def _returns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Mean returns of updates in which lives ended; of worlds with roles for each, by what stands before its number."""
+    name = "return_mean"
+    roles = [key.removesuffix(f"/{name}") for key in (rows[0] if rows else {}) if key.endswith(f"/{name}")]
+    keys = {f"{role} ": f"{role}/{name}" for role in roles} or {"": name}
+    found = {role: [row.get(key) for row in rows] for role, key in keys.items()}
+    known = {role: [v for v in values if v is not None and v == v] for role, values in found.items()}
+    return {role: values for role, values in known.items() if values}
+
+
+def _at_the_end(returns: Sequence[float]) -> float:
+    last = returns[-max(1, len(returns) // 10) :]
+    return sum(last) / len(last)

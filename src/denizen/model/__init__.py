@@ -54,6 +54,7 @@ from denizen.model._param import short as short
 from denizen.model._per_agent import OneWorldAtATimeError as OneWorldAtATimeError
 from denizen.model._per_agent import per_agent as per_agent
 from denizen.model._per_agent import per_agent_fallbacks as per_agent_fallbacks
+from denizen.model._roles import Role as Role
 from denizen.model._space_trees import Dict as Dict
 from denizen.model._space_trees import Space as Space
 from denizen.model._space_trees import Tuple as Tuple

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from denizen.errors import ModelError
+from denizen.errors import InputError, ModelError, nearest
 from denizen.model._model import Model
+from denizen.model._roles import Roles, together
 from denizen.model._space_trees import Space, network_inputs
 from denizen.model._state import State
 from denizen.rng import Rng
@@ -24,16 +25,17 @@ class Env(Model):
     `terminated` says so, and is cut off (truncated) after `time_limit` steps or where `truncated` says so.
 
     Several agents may share a world: give `num_actors`, and let actions, observations and rewards have a leading axis
-    of that size; `acting` then masks those that are out.
+    of that size; `acting` then masks those that are out. Where actors are of several kinds, give `roles`: actions,
+    observations and rewards are then dicts by role.
     """
 
     @property
     def num_agents(self) -> int:
-        """Size of the axis ``"agents"`` and of what `rng` draws: that of a graph if there is one, else `num_actors`."""
+        """Size of the axis ``"agents"`` and of what `rng` draws: that of a graph if there is one, else all actors."""
         try:
             return super().num_agents
         except ModelError:
-            return self.num_actors or 1
+            return self.num_actors or sum(role.count for role in (self.roles or {}).values()) or 1
 
     @property
     def _looks(self) -> "Env":
@@ -46,6 +48,30 @@ class Env(Model):
         return None
 
     @property
+    def roles(self) -> Roles | None:
+        """Kinds of actors by name, each with spaces of its own; None: all actors are alike.
+
+        `step` then gets a dict of actions by role, `[count, …]` each, `observe` and `reward` return such dicts, and
+        `action_mask` and `acting` may, of those roles where not all is open or not all act. `action_space` and
+        `observation_space` are not given: they are those of all actors together.
+        """
+        return None
+
+    def role(self, *names: str) -> "Env":
+        """The actors of a role, or of several with the same spaces, to make a policy for: ``mlp(env.role("prey"))``.
+
+        Raises:
+            InputError: there is no such role.
+        """
+        from denizen.model._role_view import RoleView
+
+        for name in names or ("",):
+            if name not in (self.roles or {}):
+                known = nearest(name, self.roles) if self.roles else "it has none"
+                raise InputError(f"{type(self).__name__} has no role {name!r}; {known}")
+        return RoleView(self, names)
+
+    @property
     def time_limit(self) -> int | None:
         """Steps after which a life is cut off; None: never."""
         return None
@@ -53,11 +79,15 @@ class Env(Model):
     @property
     def action_space(self) -> Space:
         """Of one agent's action."""
+        if self.roles is not None:
+            return together(self.roles, "action_space")
         raise ModelError(f"{type(self).__name__} has no action_space; return a dz.rl.Discrete or dz.rl.Box")
 
     @property
     def observation_space(self) -> Space:
         """Of one agent's observation, as `observe` returns it."""
+        if self.roles is not None:
+            return together(self.roles, "observation_space")
         raise ModelError(f"{type(self).__name__} has no observation_space; return a dz.rl.Box")
 
     def step(self, now: Any, action: Any, rng: Rng) -> State:  # type: ignore[override]  # pyrefly: ignore
@@ -78,8 +108,8 @@ class Env(Model):
         """
         raise ModelError(f"{type(self).__name__} has no observe(self, now)")
 
-    def reward(self, before: Any, action: Any, now: Any) -> Tensor:
-        """Reward of the step from `before` to `now`: float32 `[]`, or `[actors]`."""
+    def reward(self, before: Any, action: Any, now: Any) -> Any:
+        """Reward of the step from `before` to `now`: float32 `[]`, or `[actors]`; a dict of these by role."""
         raise ModelError(f"{type(self).__name__} has no reward(self, before, action, now)")
 
     def terminated(self, now: Any) -> Tensor:
@@ -94,7 +124,7 @@ class Env(Model):
         """The state in which the next life begins; `ended` is the one in which the last life ended."""
         return self.init(rng)
 
-    def action_mask(self, now: Any) -> Tensor | None:
+    def action_mask(self, now: Any) -> Any:
         """Which choices are open: bool `[n]` (`[actors, n]`), at least one of them; None: all.
 
         Of a `MultiDiscrete` space those of all factors side by side, `[sum of nvec]`; of a `MultiBinary` one for each
@@ -103,8 +133,8 @@ class Env(Model):
         """
         return None
 
-    def acting(self, now: Any) -> Tensor | None:
-        """Which agents of several act: bool or int8 `[actors]`; None: all."""
+    def acting(self, now: Any) -> Any:
+        """Which agents of several act: bool or int8 `[actors]`, or a dict of these by role; None: all."""
         return None
 
     def privileged(self, now: Any) -> Tensor | None:

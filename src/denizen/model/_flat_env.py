@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import InputError, ModelError
+from denizen.model import _roles as by_role
 from denizen.model import _space_trees as trees
 from denizen.model._env import Env
 from denizen.model._flat_world import FlatWorld, Setting, known_axes
@@ -74,6 +75,7 @@ class FlatEnv(FlatWorld):
             )
         self.env = env
         self.acts, self.sees = env.action_space, env.observation_space  # asked for once: in a step they are traced
+        self.roles = env.roles
         self.step_checks: list[str] = []
 
     def begin(self, key: Tensor, values: dict[str, Tensor], clock: Tensor) -> list[Tensor]:
@@ -108,9 +110,10 @@ class FlatEnv(FlatWorld):
         rng = self._rng(key, clock, "step")
         if before._living:
             rng._axes.update(known_axes(before))
-        new = form(env.step(before, action, rng), before, {}, type(before), False)
+        done = action if self.roles is None else self._by_actor(action)
+        new = form(env.step(before, done, rng), before, {}, type(before), False)
         new = own(new, Time(age + 1, 1.0, env.time_unit), self.ids)
-        reward = self._number("reward", env.reward(before, action, new)).to(torch.float32)
+        reward = self._number("reward", env.reward(before, done, new)).to(torch.float32)
         terminated = self._flag("terminated", env.terminated(new))
         truncated = env.truncated(new)
         cut = torch.zeros_like(terminated) if truncated is None else self._flag("truncated", truncated)
@@ -134,6 +137,8 @@ class FlatEnv(FlatWorld):
         """What is seen of a state."""
         env, now = self._bound(values), self.state(leaves, age)
         observation = env.observe(now)
+        if self.roles is not None:
+            return self._observed_by_role(observation, env.action_mask(now), env.acting(now))
         lead = () if env.num_actors is None else (env.num_actors,)
         seen = self._looked(observation, lead)
         mask, privileged, acting = env.action_mask(now), env.privileged(now), env.acting(now)
@@ -166,6 +171,54 @@ class FlatEnv(FlatWorld):
             kept.append(part.to(leaf.dtype))
         return trees.built(self.sees, kept)
 
+    def _by_actor(self, action: Any) -> dict[str, Any]:
+        """Actions of a world with roles as its author takes them."""
+        assert self.roles is not None
+        return {n: by_role.by_actor(role, role.action_space, action[n]) for n, role in self.roles.items()}
+
+    def _observed_by_role(self, observation: Any, mask: Any, acting: Any) -> Observed:
+        """What is seen of a world with roles: masks of all actors in a row, and flags of all actors."""
+        roles = self.roles
+        assert roles is not None
+        given = by_role.checked(roles, observation, f"{self._name}.observe")
+        seen = {name: self._looked_by(role, given[name], name) for name, role in roles.items()}
+        flags = None if acting is None else self._joined("acting", acting, dict.fromkeys(roles, ()))
+        if mask is None:
+            return Observed(seen, None, None, flags)
+        choices: dict[str, tuple[int, ...]] = {n: (sum(role.action_space.factors),) for n, role in roles.items()}
+        opened = self._joined("action_mask", mask, choices)
+        if flags is not None:  # who does not act has nothing to choose, and so nothing that is closed
+            sizes = [choices[name][0] for name, role in roles.items() for _ in range(role.count)]
+            opened = opened | torch.cat([~flag.expand(size) for flag, size in zip(flags.unbind(), sizes, strict=True)])
+        return Observed(seen, opened, None, flags)
+
+    def _looked_by(self, role: by_role.Role, given: Any, name: str) -> Any:
+        """What the actors of a role see, checked, in the form of the engine."""
+        space, what = role.observation_space, f"{self._name}.observe"
+        try:
+            parts = trees.values(space, given)
+        except InputError as error:
+            raise ModelError(f"{what} gave of {name!r} what {error}") from error
+        kept = [
+            by_role.of_actors(part, role.count, f"{what} of {name!r}{trees.at(path)}", leaf.shape).to(leaf.dtype)
+            for part, (path, leaf) in zip(parts, trees.leaves(space), strict=True)
+        ]
+        return by_role.of_all(role, space, trees.built(space, kept))
+
+    def _joined(self, what: str, value: Any, more: dict[str, tuple[int, ...]]) -> Tensor:
+        """Flags of all actors in a row; those of roles that were left out are True."""
+        assert self.roles is not None
+        what = f"{self._name}.{what}"
+        given = by_role.checked(self.roles, value, what, some=True)
+        parts = []
+        for name, role in self.roles.items():
+            if name in given:
+                part = by_role.of_actors(given[name], role.count, f"{what} of {name!r}", more[name])
+                parts.append(by_role.flags(part, what).flatten())
+            else:
+                parts.append(self.ids.new_ones(role.count * sum(more[name] or (1,)), dtype=torch.bool))
+        return torch.cat(parts)
+
     @property
     def _name(self) -> str:
         return type(self.env).__name__
@@ -177,6 +230,10 @@ class FlatEnv(FlatWorld):
         return Rng(key, clock, num=self.ids.numel(), phase=phase)
 
     def _number(self, what: str, value: Any) -> Tensor:
+        if self.roles is not None:
+            given = by_role.checked(self.roles, value, f"{self._name}.{what}")
+            told = ((name, role.count, f"{self._name}.{what} of {name!r}") for name, role in self.roles.items())
+            return torch.cat([by_role.of_actors(given[name], count, words) for name, count, words in told])
         wanted = () if self.env.num_actors is None else (self.env.num_actors,)
         if not isinstance(value, Tensor) or value.shape != wanted:
             raise ModelError(f"{self._name}.{what} gave {_shown(value)}; expected a tensor of shape {wanted}")

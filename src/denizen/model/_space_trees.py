@@ -126,7 +126,10 @@ def _check_part(what: str, space: Any) -> None:
 
 
 def check_spaces(env: Any) -> None:
-    """Raise `ModelError` where an environment declares something else than spaces."""
+    """Raise `ModelError` where an environment declares something else than spaces, or roles that are none."""
+    from denizen.model._roles import check_roles
+
+    check_roles(env)
     name = type(env).__name__
     for attribute in ("action_space", "observation_space"):
         space = getattr(env, attribute)

@@ -7,6 +7,7 @@ from denizen.model import Env as Env
 from denizen.model import MultiBinary as MultiBinary
 from denizen.model import MultiDiscrete as MultiDiscrete
 from denizen.model import Observed as Observed
+from denizen.model import Role as Role
 from denizen.model import Tuple as Tuple
 from denizen.rl._against import Against as Against
 from denizen.rl._against import SelfPlay as SelfPlay
@@ -59,6 +60,7 @@ from denizen.rl._rating import rating as rating
 from denizen.rl._rating import tournament as tournament
 from denizen.rl._ready_policies import conv as conv
 from denizen.rl._ready_policies import mlp as mlp
+from denizen.rl._roles import Policies as Policies
 from denizen.rl._sac import SAC as SAC
 from denizen.rl._sb3 import to_sb3 as to_sb3
 from denizen.rl._seeds import train_seeds as train_seeds

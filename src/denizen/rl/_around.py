@@ -21,7 +21,7 @@ from denizen.errors import InputError, ModelError
 from denizen.model import Box, Env, Kind, Model, State
 from denizen.model._model import kind, value
 from denizen.model._state import OWNED, Time, form, make, own, values
-from denizen.rl._worlds import check_env
+from denizen.rl._worlds import check_env, check_no_roles
 from denizen.rng import Rng
 
 _FRAMES, _REWARD, _FLOWS, _STEPS = "stacked_frames", "repeated_reward", "repeated_flows", "repeated_steps"
@@ -56,6 +56,7 @@ class Around(Env):
 
     def __post_init__(self) -> None:
         check_env(self.env, _called(type(self)))
+        check_no_roles(self.env, _called(type(self)))
         inner = self.env
         while isinstance(inner, Around):
             if _called(type(inner)) == _called(type(self)):

@@ -3,13 +3,14 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from denizen.errors import InputError, expect_function
 from denizen.rl import _processes as processes
 from denizen.rl._evaluate import Evaluation
 
 OnSave = Callable[[Path, int], object]
-OnValidation = Callable[[Evaluation, int], object]
+OnValidation = Callable[[Any, int], object]  # an evaluation; of worlds with roles a dict of them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Callbacks:
         if self.on_save is not None and processes.rank() == 0:
             self.on_save(folder, updates)
 
-    def validated(self, evaluation: Evaluation, updates: int) -> None:
+    def validated(self, evaluation: Evaluation | dict[str, Evaluation], updates: int) -> None:
         """A validation has been taken note of."""
         if self.on_validation is not None and processes.rank() == 0:
             self.on_validation(evaluation, updates)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -14,19 +14,23 @@ from denizen._notebook import InNotebook
 from denizen.errors import InputError, nearest
 from denizen.model import Env, Observed
 from denizen.model._env import picture
+from denizen.model._roles import places
 from denizen.rl._distributions import Distribution, Greedy
 from denizen.rl._draws import Draws
 from denizen.rl._from_gymnasium import Foreign
 from denizen.rl._heads import Joint
-from denizen.rl._policy import Policy, check_fits, for_worlds, rows_of
+from denizen.rl._policy import Judged, Policy, check_fits, for_worlds, rows_of
 from denizen.rl._recorded import Recorded
-from denizen.rl._worlds import Worlds
+from denizen.rl._roles import Policies, actions_of, parties, policies_of, seen_by
+from denizen.rl._roles import step_of as step_by
+from denizen.rl._worlds import Step, Worlds, check_env
 from denizen.run import choose_device
 from denizen.run._compare import student
 from denizen.run._fingerprint import differences, fingerprint
 
 BUDGET = 10_000  # steps of a life where the environment sets no limit
 CHECK_EVERY = 64  # steps between checks of whether all lives are over
+CLOCK = -3  # place of the clock among the tensors of a run state
 EVALUATION_SEED = 2**31  # added to seeds, so that evaluation shares no world with training
 
 
@@ -93,6 +97,7 @@ class Evaluation(InNotebook):
         return f"return {self.mean:.2f} (95 % {low:.2f} to {high:.2f}, {where}, {kind}{more})"
 
 
+@overload
 def evaluate(
     env: Env,
     policy: Policy,
@@ -102,39 +107,71 @@ def evaluate(
     greedy: bool = False,
     seed: int = 0,
     device: torch.device | str | None = None,
-) -> Evaluation:
+) -> Evaluation: ...
+@overload
+def evaluate(
+    env: Env,
+    policy: Policies | Mapping[str, Policy],
+    *,
+    num_envs: int = 64,
+    max_steps: int | None = None,
+    greedy: bool = False,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+) -> dict[str, Evaluation]: ...
+def evaluate(
+    env: Env,
+    policy: Any,
+    *,
+    num_envs: int = 64,
+    max_steps: int | None = None,
+    greedy: bool = False,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+) -> Evaluation | dict[str, Evaluation]:
     """Let a policy live one life in each of some worlds.
 
     Args:
         env: the environment.
-        policy: is not changed.
+        policy: is not changed; of an environment with roles one for each, by name.
         num_envs: worlds.
         max_steps: budget of a life; None: the environment's time limit, or 10,000 steps where it has none.
         greedy: take the likeliest action, in place of a draw.
         seed: of worlds and draws; shares none with trainings of any seed below 2**31.
         device: None: that of the policy.
 
+    Returns:
+        The lives; of an environment with roles those of each, by name.
+
     Raises:
         InputError: an argument does not fit.
     """
     check_evaluation(env, policy, num_envs=num_envs, max_steps=max_steps, greedy=greedy, seed=seed)
+    policy = policy if env.roles is None else policies_of(policy, env, "evaluate")
     steps = max_steps if max_steps is not None else env.time_limit or BUDGET
     target = choose_device(device or next(policy.parameters()).device, "evaluate")[0]
     worlds = Worlds(env, num_envs, seed=seed + EVALUATION_SEED, device=target, max_resets=num_envs)
-    was_training = policy.training
+    was_training = {module: module.training for module in policy.modules()}
     policy.eval()
     try:
         with torch.no_grad():
+            if isinstance(policy, Policies):
+                return _live_by_role(worlds, policy, steps, greedy, seed)
             return _live(worlds, policy, steps, greedy, seed)
     finally:
-        policy.train(was_training)
+        for module, training in was_training.items():
+            module.training = training
 
 
 def check_evaluation(
-    env: Any, policy: Policy, *, num_envs: Any = 64, max_steps: Any = None, greedy: Any = False, seed: Any = 0
+    env: Any, policy: Any, *, num_envs: Any = 64, max_steps: Any = None, greedy: Any = False, seed: Any = 0
 ) -> dict[str, Any]:
     """Arguments of `evaluate` by name, as plain values; raises `InputError` where one does not fit."""
-    check_fits(policy, env, "evaluate")
+    if getattr(env, "roles", None) is None:
+        check_fits(policy, env, "evaluate")
+    else:
+        check_env(env, "evaluate")
+        policies_of(policy, env, "evaluate")
     return {
         "num_envs": whole("evaluate", "num_envs", num_envs, 1, 2**31),
         "max_steps": None if max_steps is None else whole("evaluate", "max_steps", max_steps, 1, hint=", or None"),
@@ -146,51 +183,107 @@ def check_evaluation(
 def _live(worlds: Worlds, policy: Policy, steps: int, greedy: bool, seed: int) -> Evaluation:
     env = worlds.env
     run_state, observed = worlds.begin()
-    observed = rows_of(observed, env)
-    rows = observed.observation.shape[0]
-    draws = Draws(seed + EVALUATION_SEED, torch.arange(rows, device=worlds.device))
-    actors = env.num_actors or 1
-    step_of = Recorded(
-        _stepper(worlds, policy, draws, greedy, actors), policy, *worlds.modules, in_place=worlds.in_place
-    )
-    life: dict[str, Any] = {
-        "worlds": run_state.clone().tensors(),
-        "observed": observed,
-        "memory": policy.first_memory(rows, worlds.device),
-        "total": torch.zeros(rows, device=worlds.device),
-        "length": torch.zeros(rows, dtype=torch.int64, device=worlds.device),
-        "over": torch.zeros(rows, dtype=torch.bool, device=worlds.device),
-        "first": torch.ones(rows, dtype=torch.bool, device=worlds.device),
-    }
-    for step in range(steps):
-        life = step_of(life)
-        if step % CHECK_EVERY == CHECK_EVERY - 1 and bool(life["over"].all()):
-            break
-    worlds.check(worlds.run_state_of(life["worlds"]))
+    actor = _Actor(policy, env, worlds, greedy, seed)
+
+    def step_of(life: dict[str, Any]) -> dict[str, Any]:
+        judged, action = actor.act(life, life["worlds"][CLOCK])
+        tensors, step = worlds.next_in_place(life["worlds"], for_worlds(action, env))
+        return {"worlds": tensors, **actor.lived(life, judged, step)}
+
+    recorded = Recorded(step_of, policy, *worlds.modules, in_place=worlds.in_place)
+    life = {"worlds": run_state.clone().tensors(), **actor.first(observed)}
+    life = _to_the_end(recorded, life, steps, worlds, lambda life: [life])
     total, length, over = (life[name].cpu() for name in ("total", "length", "over"))
-    lived, world = length > 0, torch.arange(rows) // actors  # who never acted has no return
+    lived, world = length > 0, torch.arange(actor.rows) // actor.actors  # who never acted has no return
     return Evaluation(total[lived], length[lived], over[lived], world[lived], steps, greedy)
 
 
-def _stepper(worlds: Worlds, policy: Policy, draws: Draws, greedy: bool, actors: int) -> Any:
-    """One step of lives."""
-    env = worlds.env
+def _live_by_role(worlds: Worlds, policies: Policies, steps: int, greedy: bool, seed: int) -> dict[str, Evaluation]:
+    """`_live` of worlds with roles."""
+    env, found = worlds.env, parties(worlds.env, policies)
+    run_state, observed = worlds.begin()
+    actors: dict[str, _Actor] = {}
+    first = 0
+    for party in found:
+        actors[party.name] = _Actor(party.policy, party.view, worlds, greedy, seed, first)
+        first += actors[party.name].rows
 
     def step_of(life: dict[str, Any]) -> dict[str, Any]:
-        observed, over = life["observed"], life["over"]
+        acted = {name: actor.act(life[name], life["worlds"][CLOCK]) for name, actor in actors.items()}
+        action = actions_of(env, [(party, acted[party.name][1]) for party in found])
+        tensors, step = worlds.next_in_place(life["worlds"], action)
+        lived = {p.name: actors[p.name].lived(life[p.name], acted[p.name][0], step_by(p, step)) for p in found}
+        return {"worlds": tensors, **lived}
+
+    recorded = Recorded(step_of, *[party.policy for party in found], *worlds.modules)
+    life = {p.name: actors[p.name].first(seen_by(p, observed)) for p in found}
+    life = {"worlds": run_state.clone().tensors(), **life}
+    life = _to_the_end(recorded, life, steps, worlds, lambda life: [life[name] for name in actors])
+    told: dict[str, Evaluation] = {}
+    assert env.roles is not None
+    for party in found:
+        where = places({name: env.roles[name] for name in party.roles})
+        columns = {n: life[party.name][n].cpu().view(worlds.num_envs, -1) for n in ("total", "length", "over")}
+        for name in party.roles:
+            total, length, over = (column[:, where[name]].flatten() for column in columns.values())
+            lived, world = length > 0, torch.arange(len(total)) // env.roles[name].count
+            told[name] = Evaluation(total[lived], length[lived], over[lived], world[lived], steps, greedy)
+    return {name: told[name] for name in env.roles}
+
+
+def _to_the_end(step_of: Any, life: dict[str, Any], steps: int, worlds: Worlds, parts: Any) -> dict[str, Any]:
+    """Lives after their ends, or after so many steps; `parts` gives those of each policy."""
+    for step in range(steps):
+        life = step_of(life)
+        if step % CHECK_EVERY == CHECK_EVERY - 1 and all(bool(part["over"].all()) for part in parts(life)):
+            break
+    worlds.check(worlds.run_state_of(life["worlds"]))
+    return life
+
+
+class _Actor:
+    """A policy that lives in rows of worlds, once in each.
+
+    Attributes:
+        rows: number of them.
+        actors: in a world.
+    """
+
+    def __init__(self, policy: Policy, env: Env, worlds: Worlds, greedy: bool, seed: int, first: int = 0) -> None:
+        self._policy, self._env, self._greedy = policy, env, greedy
+        self.actors = env.num_actors or 1
+        self.rows, self._device = worlds.num_envs * self.actors, worlds.device
+        self._draws = Draws(seed + EVALUATION_SEED, torch.arange(self.rows, device=worlds.device) + first)
+
+    def first(self, observed: Observed) -> dict[str, Any]:
+        """Lives at their beginning."""
+        rows, device = self.rows, self._device
+        return {
+            "observed": rows_of(observed, self._env),
+            "memory": self._policy.first_memory(rows, device),
+            "total": torch.zeros(rows, device=device),
+            "length": torch.zeros(rows, dtype=torch.int64, device=device),
+            "over": torch.zeros(rows, dtype=torch.bool, device=device),
+            "first": torch.ones(rows, dtype=torch.bool, device=device),
+        }
+
+    def act(self, life: dict[str, Any], clock: Tensor) -> tuple[Judged, Tensor]:
+        """(what the policy makes of the looks, actions of rows)."""
+        observed, policy = life["observed"], self._policy
         judged = policy(observed.observation, life["memory"], observed.action_mask, observed.privileged, life["first"])
-        clock = life["worlds"][-3]
-        action = (
-            judged.actions.mode() if greedy else judged.actions.sample(draws.uniform("action", clock, policy.draws))
-        )
-        tensors, step = worlds.next_in_place(life["worlds"], for_worlds(action, env))
+        if self._greedy:
+            return judged, judged.actions.mode()
+        return judged, judged.actions.sample(self._draws.uniform("action", clock, policy.draws))
+
+    def lived(self, life: dict[str, Any], judged: Judged, step: Step) -> dict[str, Any]:
+        """Lives after a step."""
+        observed, over, actors = life["observed"], life["over"], self.actors
         acting = ~over if observed.acting is None else ~over & observed.acting
         ended = step.ended if actors == 1 else step.ended[:, None].expand(-1, actors).flatten()
-        seen = rows_of(step.observed, env)
+        seen = rows_of(step.observed, self._env)
         if seen.acting is not None:  # who goes out has lived, as in training
             ended = ended | (acting & ~seen.acting)
         return {
-            "worlds": tensors,
             "observed": seen,
             "memory": judged.memory,
             "total": life["total"] + torch.where(acting, step.reward.flatten(), 0.0),
@@ -198,8 +291,6 @@ def _stepper(worlds: Worlds, policy: Policy, draws: Draws, greedy: bool, actors:
             "over": over | ended,
             "first": ~acting,  # who was out comes back without a memory, as in training
         }
-
-    return step_of
 
 
 def saliency(policy: Policy, observed: Observed, memory: Tensor) -> tuple[Any, Any]:
@@ -237,44 +328,56 @@ def _moving(actions: Distribution) -> Tensor:
 
 
 def play(
-    env: Env, policy: Policy, steps: int, *, greedy: bool = False, seed: int = 0, brain: bool = False
+    env: Env, policy: Any, steps: int, *, greedy: bool = False, seed: int = 0, brain: bool = False
 ) -> Iterator[tuple[Any, str]]:
     """Pictures of one world in which a policy acts, each with a caption; begins anew where a life ends.
 
     Args:
         env: an environment with `draw`.
-        policy: is not changed.
+        policy: is not changed; of an environment with roles one for each, by name.
         steps: to show.
         greedy: take the likeliest action.
         seed: of the world.
         brain: pictures are then pairs: the world, and (inputs, saliency) of the first actor's network.
+
+    Raises:
+        InputError: policies that do not fit the environment's roles.
     """
     worlds = Worlds(env.to("cpu"), 1, seed=seed + EVALUATION_SEED, device="cpu")
-    observed = worlds.reset()
-    rows = env.num_actors or 1
-    draws = Draws(seed + EVALUATION_SEED, torch.arange(rows))
-    memory, total = policy.first_memory(rows, torch.device("cpu")), 0.0
+    found = [] if env.roles is None else parties(env, policies_of(policy, env, "play"))
+    players = [(party.policy, party.view) for party in found] or [(policy, env)]
+    rows = [view.num_actors or 1 for _, view in players]
+    draws = [Draws(seed + EVALUATION_SEED, sum(rows[:place]) + torch.arange(count)) for place, count in enumerate(rows)]
+    memories = [one.first_memory(count, torch.device("cpu")) for (one, _), count in zip(players, rows, strict=True)]
+    observed, total = worlds.reset(), 0.0
+
+    def looks() -> list[Observed]:
+        return [rows_of(seen_by(party, observed), party.view) for party in found] or [rows_of(observed, env)]
 
     def shown() -> Any:
         drawn = picture(env, worlds.state(0))
         if not brain:
             return drawn
-        inputs, moved = saliency(policy, rows_of(observed, env), memory)
+        inputs, moved = saliency(players[0][0], looks()[0], memories[0])
         return drawn, _tree.map_tensors(lambda part: part[0], (inputs, moved))
 
     yield shown(), "start"
     for number in range(steps):
-        seen = rows_of(observed, env)
+        clock, seen, judged, actions = torch.tensor(number), looks(), [], []
         with torch.no_grad():
-            judged = policy(seen.observation, memory, seen.action_mask, seen.privileged)
-            uniform = draws.uniform("action", torch.tensor(number), policy.draws)
-            action = judged.actions.mode() if greedy else judged.actions.sample(uniform)
-        step = worlds.step(for_worlds(action, env))
+            for (one, _), look, memory, drawn in zip(players, seen, memories, draws, strict=True):
+                judged.append(one(look.observation, memory, look.action_mask, look.privileged))
+                uniform = drawn.uniform("action", clock, one.draws)
+                chosen = judged[-1].actions
+                actions.append(chosen.mode() if greedy else chosen.sample(uniform))
+        done = actions_of(env, list(zip(found, actions, strict=True))) if found else for_worlds(actions[0], env)
+        step = worlds.step(done)
         total += float(step.reward.sum())
         ended, observed = bool(step.ended.any()), step.observed
         # Who was out comes back without a memory, as in training.
-        kept = torch.full((rows,), not ended) if seen.acting is None else seen.acting & (not ended)
-        memory = torch.where(kept[:, None], judged.memory, 0.0)
+        for place, look in enumerate(seen):
+            kept = torch.full((rows[place],), not ended) if look.acting is None else look.acting & (not ended)
+            memories[place] = torch.where(kept[:, None], judged[place].memory, 0.0)
         yield shown(), f"step {number + 1}, return {total:.2f}" + (", a new life" if ended else "")
         total = 0.0 if ended else total
 
@@ -289,7 +392,7 @@ class Validation:
         every: updates between evaluations; None: there are none.
     """
 
-    def __init__(self, every: int | None, given: Mapping[str, Any] | None, env: Env, policy: Policy) -> None:
+    def __init__(self, every: int | None, given: Mapping[str, Any] | None, env: Env, policy: Any) -> None:
         """Args:
         every: updates between evaluations; None: there are none.
         given: arguments of `evaluate`.
@@ -324,7 +427,7 @@ class Validation:
         """Whether to evaluate after so many updates of all."""
         return self.every is not None and (done % self.every == 0 or done == last)
 
-    def __call__(self, policy: Policy) -> Evaluation:
+    def __call__(self, policy: Any) -> Evaluation | dict[str, Evaluation]:
         """An evaluation."""
         return evaluate(policy=policy, **self._options)
 
@@ -334,7 +437,7 @@ class Validation:
         return {**self._given, **env}
 
     @classmethod
-    def again(cls, known: Mapping[str, Any], given: Env | None, env: Env, policy: Policy) -> "Validation":
+    def again(cls, known: Mapping[str, Any], given: Env | None, env: Env, policy: Any) -> "Validation":
         """That of a manifest.
 
         Args:

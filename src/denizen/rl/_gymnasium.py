@@ -90,9 +90,10 @@ def to_gymnasium(
 def check_one_actor(env: Env, what: str, whose: str) -> None:
     """Raise `InputError` where several actors share a world, or this is no environment."""
     check_env(env, what)
-    if env.num_actors is not None:
+    actors = env.num_actors if env.roles is None else env.num_agents
+    if actors is not None:
         raise InputError(
-            f"{what}: {type(env).__name__} has {env.num_actors} actors in a world, and {whose} "
+            f"{what}: {type(env).__name__} has {actors} actors in a world, and {whose} "
             f"knows one; use dz.rl.to_pettingzoo"
         )
 

@@ -6,7 +6,7 @@ import shlex
 import time
 import warnings
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from denizen.rl._evaluate import Evaluation, Validation
 from denizen.rl._from_gymnasium import Foreign, later_seed
 from denizen.rl._live import live_view
 from denizen.rl._metrics import Times, measures_of
+from denizen.rl._roles_training import RolesTraining
 from denizen.rl._trained import Trained
 from denizen.rl._training_folder import METRICS, TrainingFolder
 from denizen.rl._updates import Updates
@@ -48,7 +49,7 @@ class Loop:
         self.training, self.folder, self.validation = training, folder, validation
         self.best_policy = BestPolicy(training.policy, patience)
         self.rows: list[dict[str, Any]] = []
-        self.evaluations: list[tuple[int, Evaluation]] = []
+        self.evaluations: list[tuple[int, Evaluation | dict[str, Evaluation]]] = []
         self.done = 0 if folder is None else folder.manifest["updates"]
         if folder is not None:
             folder.every = save_every
@@ -163,7 +164,10 @@ class Loop:
         show = progress and processes.rank() == 0
         env, missing = training.worlds.env, (training.num_updates - self.done) * samples
         name = env.name if isinstance(env, Foreign) else type(env).__name__
-        view = live_view(missing, show, name, measures_of(env))
+        shown = measures_of(env)
+        if isinstance(training, RolesTraining):
+            shown += [f"{party}/{metric}" for party in training.names() for metric in ("return_mean", "entropy")]
+        view = live_view(missing, show, name, shown)
         with view as (advance, show_row), self._writer(show_row) as writer:
             while self.done < training.num_updates and not self._faulty and not self._over:
                 with uninterrupted():  # Ctrl-C waits for the end of the update, where everything fits together
@@ -209,7 +213,11 @@ class Loop:
         self._times.add_to(row)
         self.rows.append(row)
         scaled = self.training.algorithm.precision == "float16"  # there an overflow is skipped, and goes by
-        if self._lost is None and not scaled and any(math.isnan(row.get(name, 0.0)) for name in LOSSES):
+        if (
+            self._lost is None
+            and not scaled
+            and any(math.isnan(value) for name, value in row.items() if name.rpartition("/")[2] in LOSSES)
+        ):
             self._lost = row["step"]
         if processes.size() == 1:  # several stop together, where they save
             self._faulty = self._faulty or row.get("faulty", 0.0) > 0 or self._lost is not None
@@ -218,14 +226,27 @@ class Loop:
     def _judge(self, metrics: dict[str, Tensor]) -> None:
         """Offer the policy as the best, by the mean return of training or of a validation."""
         best, updates = self.best_policy, self.training.updates
+        if isinstance(self.training, RolesTraining):
+            self._judge_roles(self.training, metrics)
+            return
         if self.validation.every is None:
             metrics.update(best.follow(metrics["return_mean"], updates))
         elif self.validation.due(self.done, self.training.num_updates):
-            evaluation = self.validation(self.training.policy)
+            evaluation = cast(Evaluation, self.validation(self.training.policy))
             self.evaluations.append((self.done, evaluation))
             metrics["validation_return"] = torch.full_like(best.score, evaluation.mean)
             metrics.update(best.offer(metrics["validation_return"], updates))
         metrics["best_score"] = torch.where(best.score.isinf(), torch.nan, best.score)
+
+    def _judge_roles(self, training: RolesTraining, metrics: dict[str, Tensor]) -> None:
+        """Note how each role does, and offer the policies as the best because they are the last."""
+        best, updates = self.best_policy, training.updates
+        if self.validation.due(self.done, training.num_updates):
+            told = cast(dict[str, Evaluation], self.validation(training.policy))
+            self.evaluations.append((self.done, told))
+            for role, evaluation in told.items():
+                metrics[f"{role}/validation_return"] = torch.full_like(best.score, evaluation.mean)
+        best.offer(updates.to(torch.float32), updates)
 
     def _check(self) -> None:
         self.training.check()

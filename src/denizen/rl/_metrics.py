@@ -104,13 +104,26 @@ def rollout_metrics(env: Env, rollout: "Rollout") -> dict[str, Tensor]:
     """Mean reward of a step, the sum of each flow, what the environment makes of such sums, and how often each choice
     was made: float32 `[]` each.
     """
-    own = [rollout.fields["reward"].sum(), rollout.fields["valid"].sum()]
-    sums = processes.total(torch.cat([torch.stack([one.to(torch.float32) for one in own]), rollout.flows]))
-    reward, steps, *flows = sums.unbind()
-    named = dict(zip(flows_of(env), flows, strict=True))
+    sums = flow_metrics(env, rollout.fields["reward"].sum(), rollout.fields["valid"].sum(), rollout.flows)
+    return joined(env, sums, _shares(env, rollout))
+
+
+def flow_metrics(env: Env, reward: Tensor, steps: Tensor, flows: Tensor) -> dict[str, Tensor]:
+    """Mean reward of a step, the sum of each flow, and what the environment makes of such sums, of all processes.
+
+    Args:
+        env: the environment.
+        reward: the sum of all.
+        steps: in which somebody acted.
+        flows: the sum of each: float32 `[flows]`.
+    """
+    own = [reward, steps]
+    sums = processes.total(torch.cat([torch.stack([one.to(torch.float32) for one in own]), flows]))
+    reward, steps, *each = sums.unbind()
+    named = dict(zip(flows_of(env), each, strict=True))
     measures = env.measures({"reward": reward, "steps": steps, **named})
     mean = {"reward_mean": reward / steps.clamp(min=1)}
-    return joined(env, mean, named, measures, _shares(env, rollout))
+    return joined(env, mean, named, measures)
 
 
 def _shares(env: Env, rollout: "Rollout") -> dict[str, Tensor]:

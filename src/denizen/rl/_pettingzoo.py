@@ -12,12 +12,15 @@ from denizen.errors import InputError, nearest, need
 from denizen.model import Box, Env, Observed
 from denizen.model import _space_trees as trees
 from denizen.model._env import can_draw, picture
+from denizen.model._roles import by_actor, of_all
 from denizen.rl._gymnasium_spaces import array, checked_parts, to_space
 from denizen.rl._worlds import Worlds
 
 
 def to_pettingzoo(env: Env, *, seed: int = 0, device: torch.device | str | None = None) -> Any:
     """One world as a PettingZoo `ParallelEnv`, with its actors as ``"agent_0"``, ``"agent_1"``, ….
+
+    Those of an environment with roles are called by these: ``"predator_0"``, ``"predator_1"``, ``"prey_0"``.
 
     Args:
         env: the environment; one without actors of its own has one agent.
@@ -69,15 +72,21 @@ class _PettingZooWorld:
 
     def __init__(self, worlds: Worlds) -> None:
         env = worlds.env
-        self.worlds, self._alone = worlds, env.num_actors is None
-        self.possible_agents = [f"agent_{k}" for k in range(env.num_actors or 1)]
+        roles = env.roles
+        self.worlds, self._alone, self._roles = worlds, env.num_actors is None and roles is None, roles
+        # Of each agent its name, its role and its place in it; without roles all are of one.
+        kinds = {"agent": env.num_actors or 1} if roles is None else {name: r.count for name, r in roles.items()}
+        self._seats = {f"{kind}_{k}": (kind, k) for kind, count in kinds.items() for k in range(count)}
+        self.possible_agents = list(self._seats)
         self.agents: list[str] = []
+        self._spaces = {
+            kind: (env.observation_space, env.action_space)
+            if roles is None
+            else (roles[kind].observation_space, roles[kind].action_space)
+            for kind in kinds
+        }
         self._sees, self._acts = (
-            {name: to_space(space) for name in self.possible_agents}
-            for space in (
-                env.observation_space,
-                env.action_space,
-            )
+            {name: to_space(self._spaces[kind][place]) for name, (kind, _) in self._seats.items()} for place in (0, 1)
         )
         self.metadata = {"name": type(env).__name__, "render_modes": ["rgb_array", "ansi"], "is_parallelizable": True}
         self.render_mode = "rgb_array" if can_draw(env) else None
@@ -133,11 +142,20 @@ class _PettingZooWorld:
         return looks, rewards, dead, dict.fromkeys(acted, cut), infos
 
     def _action(self, actions: dict[str, Any]) -> Any:
-        space = self.worlds.env.action_space
+        kinds = {kind: self._of_kind(kind, actions) for kind in self._spaces}
+        if self._roles is not None:
+            return {n: of_all(role, role.action_space, kinds[n]) for n, role in self._roles.items()}
+        return kinds["agent"]
+
+    def _of_kind(self, kind: str, actions: dict[str, Any]) -> Any:
+        """What the agents of a kind do, in a batch of one."""
+        space = self._spaces[kind][1]
         nothing = trees.idle(space, (), torch.device("cpu"))  # who does not act does nothing wrong
-        for name, action in actions.items():
-            checked_parts(space, action, f"step: the action of {name!r}")
-        each = [trees.values(space, actions.get(name, nothing)) for name in self.possible_agents]
+        names = [name for name, (of, _) in self._seats.items() if of == kind]
+        for name in names:
+            if name in actions:
+                checked_parts(space, actions[name], f"step: the action of {name!r}")
+        each = [trees.values(space, actions.get(name, nothing)) for name in names]
         columns = []
         for (_, leaf), parts in zip(trees.leaves(space), zip(*each, strict=True), strict=True):
             given = np.stack([np.asarray(part) for part in parts])
@@ -156,15 +174,28 @@ class _PettingZooWorld:
         return array(part if self._alone else part[0])
 
     def _observed(self, observed: Observed, names: list[str]) -> dict[str, Any]:
-        rows = {name: self.possible_agents.index(name) for name in names}
-        space, seen = self.worlds.env.observation_space, _tree.map_tensors(self._rows, observed.observation)
-        return {name: trees.mapped(space, lambda part, _, row=row: part[row], seen) for name, row in rows.items()}
+        seen = {}
+        for kind, (space, _) in self._spaces.items():
+            looks = observed.observation
+            if self._roles is not None:
+                looks = by_actor(self._roles[kind], space, looks[kind])
+            seen[kind] = _tree.map_tensors(self._rows, looks)
+        found = {}
+        for name in names:
+            kind, row = self._seats[name]
+            found[name] = trees.mapped(self._spaces[kind][0], lambda part, _, row=row: part[row], seen[kind])
+        return found
 
     def _infos(self, observed: Observed, names: list[str]) -> dict[str, Any]:
         if observed.action_mask is None:
             return {name: {} for name in names}
-        rows = self._rows(observed.action_mask).astype(np.int8)  # as Discrete.sample takes it
-        return {name: {"action_mask": rows[self.possible_agents.index(name)]} for name in names}
+        if self._roles is None:
+            rows = list(self._rows(observed.action_mask))
+        else:
+            sizes = [sum(self._spaces[kind][1].factors) for kind, _ in self._seats.values()]
+            rows = [array(part) for part in observed.action_mask[0].split(sizes)]
+        # int8, as Discrete.sample takes it
+        return {name: {"action_mask": rows[self.possible_agents.index(name)].astype(np.int8)} for name in names}
 
     def render(self) -> Any:
         """A picture of the world: uint8 `[height, width, 3]`, or text; None where there is none."""

@@ -1,7 +1,7 @@
 """A policy: an actor and a critic over an environment's observations, feed-forward or recurrent."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +20,7 @@ from denizen.rl._memory import Memory, memory_of
 from denizen.rl._normaliser import Normaliser
 from denizen.rl._tree_encoder import side_by_side
 from denizen.rl._value import ValueHead, check_head
-from denizen.rl._worlds import Worlds, check_env, named, prove
+from denizen.rl._worlds import Worlds, check_env, check_no_roles, named, prove
 
 _ALIGNED = 8  # entries of a row of 16 bytes in bfloat16, which matrix products want
 
@@ -111,6 +111,7 @@ class Policy(nn.Module):
         env: whose observations and actions it is for.
         """
         super().__init__()
+        check_no_roles(env, "policy")
         self.env, self.normaliser, self.privileged_normaliser = env, None, None
         self._plain = type(env._looks).network_input is Env.network_input
         self._acts, self._sees = env.action_space, env.observation_space  # asked for once: in a step they are traced
@@ -519,6 +520,11 @@ def check_fits(policy: Policy, env: Any, what: str, *, hosted: bool = False) -> 
     from denizen.rl._from_gymnasium import Foreign
 
     check_env(env, what)
+    check_no_roles(env, what)
+    if isinstance(policy, Mapping):
+        raise InputError(
+            f"{what}: policy is a dict, and {type(env).__name__} has no roles; give one policy, such as dz.rl.mlp(env)"
+        )
     if not isinstance(policy, Policy):
         raise InputError(f"{what}: policy is {named(policy)}, expected a dz.rl.ActorCritic, such as dz.rl.mlp(env)")
     check_float32(policy, what)
@@ -552,8 +558,8 @@ def _check_bounds(policy: Policy, env: Env, what: str) -> None:
         )
 
 
-def check_learns(policy: ActorCritic, env: Any, what: str, *, hosted: bool = False) -> None:
-    """`check_fits`, and raise `InputError` where ratios would not begin at 1."""
+def check_learns(policy: Any, env: Any, what: str, *, hosted: bool = False) -> ActorCritic:
+    """`check_fits`, and raise `InputError` where ratios would not begin at 1; the policy."""
     check_fits(policy, env, what, hosted=hosted)
     if not isinstance(policy, ActorCritic):
         raise InputError(f"{what}: policy is {named(policy)}, expected a dz.rl.ActorCritic, such as dz.rl.mlp(env)")
@@ -565,6 +571,7 @@ def check_learns(policy: ActorCritic, env: Any, what: str, *, hosted: bool = Fal
                 f"{what}: the policy has {type(module).__name__}, which gives other values in each batch, so its "
                 f"ratios would not begin at 1; use torch.nn.LayerNorm"
             )
+    return policy
 
 
 def check_drawn(env: Env) -> None:

@@ -1,7 +1,8 @@
 """PPO as a frozen object: `init` makes a training, `update` takes it one iteration further."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,8 @@ from denizen.rl._gae import advantages, flat, normalised, summed
 from denizen.rl._metrics import joined
 from denizen.rl._policy import ActorCritic, check_learns
 from denizen.rl._processes import size, total
+from denizen.rl._roles import parties, policies_of
+from denizen.rl._roles_training import RolesTraining
 from denizen.rl._settings import (
     LearningRate,
     Linear,
@@ -32,7 +35,7 @@ from denizen.rl._settings import (
     wholes,
 )
 from denizen.rl._training import PRECISIONS, Training
-from denizen.rl._worlds import Worlds
+from denizen.rl._worlds import Worlds, check_env
 from denizen.rng import MAX_SEED
 
 
@@ -163,18 +166,18 @@ class PPO:
     def init(
         self,
         env: "Env | FromGymnasium",
-        policy: ActorCritic,
+        policy: ActorCritic | Mapping[str, ActorCritic],
         *,
         total_steps: int,
         seed: int = 0,
         device: torch.device | str | None = None,
         params: dict[str, Any] | None = None,
-    ) -> "PPOTraining":
+    ) -> "PPOTraining | RolesTraining":
         """A training before its first update.
 
         Args:
             env: the environment, or environments of Gymnasium.
-            policy: is moved to the device and learns in place.
+            policy: is moved to the device and learns in place; of an environment with roles one for each.
             total_steps: steps of worlds to come in all, which schedules go by; rounded up to whole updates.
             seed: of worlds, actions and shuffles; the policy's first weights are the policy's own.
             device: None: CUDA where there is a device that works, else the CPU.
@@ -183,8 +186,10 @@ class PPO:
         Raises:
             InputError: an argument does not fit.
         """
+        if getattr(env, "roles", None) is not None:
+            return self._init_roles(env, policy, total_steps, seed, device, params)
         spaces, hosted = (env.env, True) if isinstance(env, FromGymnasium) else (env, False)
-        check_learns(policy, spaces, "PPO.init", hosted=hosted)
+        policy = check_learns(policy, spaces, "PPO.init", hosted=hosted)
         total_steps = whole("PPO.init", "total_steps", total_steps, 1)
         seed = whole("PPO.init", "seed", seed, 0, MAX_SEED)
         updates = -(-total_steps // self.samples)
@@ -200,6 +205,29 @@ class PPO:
             env, len(here), seed=seed, device=device, max_resets=self.max_resets, params=values, worlds=here
         )
         return PPOTraining(self, worlds, policy, updates, seed, Curriculum(params, worlds))
+
+    def _init_roles(
+        self, env: Any, policy: Any, total_steps: int, seed: int, device: Any, params: dict[str, Any] | None
+    ) -> "RolesTraining":
+        """`init` for a policy for each role, of which those without a weight that learns act only."""
+        check_env(env, "PPO.init")
+        policies = policies_of(policy, env, "PPO.init")
+        total_steps = whole("PPO.init", "total_steps", total_steps, 1)
+        seed = whole("PPO.init", "seed", seed, 0, MAX_SEED)
+        if processes.size() > 1:
+            raise InputError(f"PPO: {type(env).__name__} has roles, which train in one process; start one")
+        found = parties(env, policies)
+        learn = [party for party in found if any(weight.requires_grad for weight in party.policy.parameters())]
+        if not learn:
+            raise InputError("PPO.init: all weights of all policies are frozen; nothing could be learnt")
+        for party in learn:
+            check_learns(party.policy, party.view, f"PPO.init: policy[{party.roles[0]!r}]")
+            self._share(party.view, cast(ActorCritic, party.policy))
+        values = first_values(env, params, self.num_envs)
+        worlds = Worlds(env, self.num_envs, seed=seed, device=device, max_resets=self.max_resets, params=values)
+        updates = -(-total_steps // self.samples)
+        curriculum = Curriculum(params, worlds)
+        return RolesTraining(self, worlds, policies, found, updates, seed, curriculum, PPOTraining)
 
     def _check_hosted(self, policy: ActorCritic, env: Env, params: Any) -> None:
         """Raise `InputError` where worlds on the host could not do what is asked for."""
@@ -247,7 +275,7 @@ class PPO:
         """Groups of worlds that are shuffled apart."""
         return self.shuffle_groups if self.shuffle_groups > 1 else processes.size()
 
-    def update(self, training: "PPOTraining") -> dict[str, Tensor]:
+    def update(self, training: "PPOTraining | RolesTraining") -> dict[str, Tensor]:
         """One iteration: a rollout, advantages, all epochs; no host read.
 
         Returns:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from denizen import _tree, ops
 from denizen.model import Env, Observed
+from denizen.model._role_view import whole_env
 from denizen.nn import kernels
 from denizen.rl import _processes as processes
 from denizen.rl._draws import Draws
@@ -72,6 +73,7 @@ class RolloutState:
 
 def can_cut(env: Env) -> bool:
     """Whether an environment can cut a life off."""
+    env = whole_env(env)
     return env.time_limit is not None or type(env).truncated is not Env.truncated
 
 
@@ -85,6 +87,7 @@ class Rollout:
     Attributes:
         state: what goes on from rollout to rollout.
         steps: of a rollout.
+        segment: steps between two memories that are kept.
         fields: observation, action, log_prob, value, reward, terminated, truncated, valid, first, and where they exist
             action_mask and privileged.
         memories: float32 `[segments, rows, memory_size]` before the first step of each segment.
@@ -121,7 +124,7 @@ class Rollout:
         env, rows, device = worlds.env, self.state.rows, worlds.device
         self._cuts = (values or finals) and can_cut(env)
         self._actors = env.num_actors or 1
-        self._draws = Draws(seed, torch.arange(rows, device=device) + processes.rank() * rows)
+        self.number_rows(seed, processes.rank() * rows)
         if isinstance(worlds, FromGymnasium):
             self._step: Recorded | AsItIs = AsItIs(self._next)
         else:
@@ -135,9 +138,13 @@ class Rollout:
         self.lives = torch.zeros(5, device=device)
         self.finals: dict[str, Tensor] = {}
 
+    def number_rows(self, seed: int, first: int) -> None:
+        """Have rows draw by these numbers, from the first on."""
+        self._draws = Draws(seed, torch.arange(self.state.rows, device=self._worlds.device) + first)
+
     def keep_memories(self, length: int) -> None:
         """Keep memories at the start of every segment of so many steps, which `steps` divide into."""
-        self._length = length
+        self.segment = length
         self.memories = self.state.memory.new_zeros(self.steps // length, *self.state.memory.shape)
 
     @property
@@ -171,7 +178,7 @@ class Rollout:
         flows = [begin((worlds,), 0.0) for _ in self.flows]
         return {"flows": flows, "lives": [begin((rows,), value) for value in (0.0, 0.0, torch.inf, -torch.inf, 0.0)]}
 
-    def _add_up(self, sums: dict[str, list[Tensor]]) -> None:
+    def add_up(self, sums: dict[str, list[Tensor]]) -> None:
         """Add up what `sums` has become."""
         count, total, least, most, steps = sums["lives"]
         self.lives.copy_(torch.stack([count.sum(), total.sum(), least.min(), most.max(), steps.sum()]))
@@ -195,7 +202,7 @@ class Rollout:
     @torch.no_grad()
     def collect(self) -> None:
         """Go on from the state for as many steps as there are; state and buffers change in place."""
-        state, fields = self.state, self.fields
+        state = self.state
         memory = next(k for k, tensor in enumerate(state.tensors()) if tensor is state.memory)
         memories: list[Tensor] = []
         sums = self.sums()
@@ -203,10 +210,10 @@ class Rollout:
         front, back = len(state.tensors()), len(given) - len(state.tensors())
         rows: list[list[Tensor]] = []
         results: list[Tensor] = []
-        clocks, place = self._clocks(state, self.steps)
+        clocks, place = clocks_of(state, self.steps)
         # What a step returns is what the next one takes: nothing is copied in between.
         for number, clock in enumerate(clocks[1:]):
-            if number % self._length == 0:
+            if number % self.segment == 0:
                 memories.append(given[memory])
             results = step(given)
             last = len(results) - back
@@ -215,12 +222,32 @@ class Rollout:
             rows.append(results[front:last])
         _, row, ends, sums = self._step.tree(results)
         columns = list(zip(*rows, strict=True))
-        for name, column in zip(row, columns, strict=False):
-            if name != FEATURES:
-                torch.stack(column, out=fields[name])
+        self.fill(row, columns)
         torch.stack(memories, out=self.memories)
         state.take(given[:front])
-        self._add_up(sums)
+        self.add_up(sums)
+        self.finish(row, ends, columns)
+
+    def fill(self, row: dict[str, Tensor], columns: list[tuple[Tensor, ...]]) -> None:
+        """Fill the buffers; before the state changes, which the looks of the first step are a part of.
+
+        Args:
+            row: what the last step kept, for its names.
+            columns: of each name, in order, what every step kept.
+        """
+        for name, column in zip(row, columns, strict=False):
+            if name != FEATURES:
+                torch.stack(column, out=self.fields[name])
+
+    def finish(self, row: dict[str, Tensor], ends: dict[str, Tensor], columns: list[tuple[Tensor, ...]]) -> None:
+        """Judge what is judged after the last step.
+
+        Args:
+            row: what the last step kept, for its names.
+            ends: likewise what values of lives' ends need.
+            columns: of each name of both, in order, what every step gave.
+        """
+        state, fields = self.state, self.fields
         if FEATURES in row:
             seen = {name: fields[name] for name in ("observation", "privileged") if name in fields}
             seen[FEATURES] = torch.stack(columns[list(row).index(FEATURES)])
@@ -245,18 +272,10 @@ class Rollout:
         (steps, rows), limit = cut.shape, self._worlds.env.time_limit
         place = torch.arange(0, steps * rows, rows, device=cut.device)[:, None] + final["rows"]
         most = rows * math.ceil(steps / limit) if limit else place.numel()
-        if type(self._worlds.env).truncated is not Env.truncated or most >= place.numel():
+        if type(whole_env(self._worlds.env)).truncated is not Env.truncated or most >= place.numel():
             return final, place
         where = kernels.first_flagged(cut.flatten()[place.flatten()], most)[0]
         return {name: tensor.flatten(0, 1)[where][None] for name, tensor in final.items()}, place.flatten()[where]
-
-    @staticmethod
-    def _clocks(state: RolloutState, steps: int) -> tuple[list[Tensor], int]:
-        """(the clock at every step, which counted in each step would be a launch; its place in a state's tensors)."""
-        place = next(k for k, tensor in enumerate(state.tensors()) if tensor is state.worlds.clock)
-        clocks = state.worlds.clock + torch.arange(steps + 1, device=state.worlds.clock.device)
-        # Each begins at 16 bytes, as compiled code takes its arguments to be.
-        return list(clocks[:, None].expand(-1, 2).contiguous()[:, 0].unbind()), place
 
     def _judge(self, state: dict[str, Any]) -> tuple[Judged, Tensor | None]:
         """What the policy makes of the looks, and their values where they are wanted and not judged late."""
@@ -287,12 +306,37 @@ class Rollout:
         self, state: dict[str, Any], sums: dict[str, list[Tensor]]
     ) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor], dict[str, list[Tensor]]]:
         """One step: (what goes on, what is kept, what values of lives' ends need, sums over the rollout)."""
-        env, observed = self._worlds.env, state["observed"]
-        judged, value = self._judge(state)
-        action = self.sample(judged, state["worlds"][CLOCK])
-        tensors, step = self._worlds.next_in_place(state["worlds"], for_worlds(action, env))
+        judged, value, action = self.act(state, state["worlds"][CLOCK])
+        tensors, step = self._worlds.next_in_place(state["worlds"], for_worlds(action, self._worlds.env))
         tensors[CLOCK] = state["worlds"][CLOCK]  # the rollout counts
+        onwards, row, ends, sums = self.kept(state, judged, value, action, step, sums)
+        return {"worlds": tensors, **onwards}, row, ends, sums
 
+    def act(self, state: dict[str, Any], clock: Tensor) -> tuple[Judged, Tensor | None, Tensor]:
+        """(what the policy makes of the looks, their values where they are wanted now, actions of rows)."""
+        judged, value = self._judge(state)
+        return judged, value, self.sample(judged, clock)
+
+    def kept(
+        self,
+        state: dict[str, Any],
+        judged: Judged,
+        value: Tensor | None,
+        action: Tensor,
+        step: Step,
+        sums: dict[str, list[Tensor]],
+    ) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor], dict[str, list[Tensor]]]:
+        """As `_next` has them but for the worlds, after their step.
+
+        Args:
+            state: before the step.
+            judged: what the policy made of it.
+            value: of that; None: judged late, or not at all.
+            action: of rows.
+            step: what it gave.
+            sums: over the rollout so far.
+        """
+        env, observed = self._worlds.env, state["observed"]
         terminated, truncated = self._spread(step.terminated), self._spread(step.truncated)
         valid, now = self._spread(step.valid), rows_of(step.observed, env)
         if observed.acting is not None:
@@ -317,11 +361,8 @@ class Rollout:
         elif judged.features.shape[-1]:
             row[FEATURES] = judged.features
         lives, returned, length = _count(sums["lives"], state, reward, valid, ended)
-        # Flows are 0 where a world waited already; what reads the same flags is compiled into one kernel.
-        flowed = [torch.where(step.valid, flow, 0.0) for flow in step.flows.values()]
-        flows = [whole + flow for whole, flow in zip(sums["flows"], flowed, strict=True)]
+        flows = flowed(step, sums["flows"])
         onwards = {
-            "worlds": tensors,
             "observed": now,
             "memory": judged.memory,
             "first": ended | ~valid,
@@ -366,6 +407,21 @@ class Rollout:
         with self._autocast():
             _, value = self._policy.with_value(seen["observation"], seen["memory"], None, seen.get("privileged"))
             return value.view(shape)
+
+
+def clocks_of(state: RolloutState, steps: int) -> tuple[list[Tensor], int]:
+    """(the clock at every step, which counted in each step would be a launch; its place in a state's tensors)."""
+    place = next(k for k, tensor in enumerate(state.tensors()) if tensor is state.worlds.clock)
+    clocks = state.worlds.clock + torch.arange(steps + 1, device=state.worlds.clock.device)
+    # Each begins at 16 bytes, as compiled code takes its arguments to be.
+    return list(clocks[:, None].expand(-1, 2).contiguous()[:, 0].unbind()), place
+
+
+def flowed(step: Step, flows: list[Tensor]) -> list[Tensor]:
+    """Sums of each world's flows after a step."""
+    # Flows are 0 where a world waited already; what reads the same flags is compiled into one kernel.
+    more = [torch.where(step.valid, flow, 0.0) for flow in step.flows.values()]
+    return [whole + flow for whole, flow in zip(flows, more, strict=True)]
 
 
 def _count(

@@ -30,6 +30,8 @@ from denizen.rl._grpo import GRPO
 from denizen.rl._loop import Loop
 from denizen.rl._policy import Policy
 from denizen.rl._ppo import PPO
+from denizen.rl._roles import Policies
+from denizen.rl._roles_training import RolesTraining
 from denizen.rl._sac import SAC
 from denizen.rl._td3 import TD3
 from denizen.rl._trained import Trained
@@ -43,7 +45,7 @@ Algorithm = PPO | GRPO | SAC | TD3 | DQN
 
 def train(
     env: Env | FromGymnasium,
-    policy: Policy,
+    policy: Policy | Mapping[str, Policy] | Policies,
     algorithm: Algorithm,
     total_steps: int,
     *,
@@ -71,7 +73,8 @@ def train(
 
     Args:
         env: the environment; or environments of Gymnasium, which PPO alone takes, and which it steps on the host.
-        policy: learns in place.
+        policy: learns in place; of an environment with roles one for each, ``{"predator": …, "prey": …}``, which PPO
+            alone trains. One for several roles learns from all their actors; one whose weights are frozen acts only.
         algorithm: `PPO`, `GRPO`, `rl.SAC`, `rl.TD3` or `rl.DQN`, with its settings.
         total_steps: steps of worlds, rounded up to whole updates.
         seed: of worlds, actions and shuffles.
@@ -121,7 +124,7 @@ def train(
 
 def new_loop(
     env: Env | FromGymnasium,
-    policy: Policy,
+    policy: Policy | Mapping[str, Policy] | Policies,
     algorithm: Algorithm,
     total_steps: int,
     *,
@@ -148,13 +151,17 @@ def new_loop(
     _check_options(compile, sinks, patience)
     device = choose_device(device, "train")[0]
     training = cast(Any, algorithm).init(env, policy, total_steps=total_steps, seed=seed, device=device, params=params)
-    validated = Validation(validate_every, validation, training.worlds.env, policy)
+    validated = Validation(validate_every, validation, training.worlds.env, training.policy)
+    if patience is not None and isinstance(training, RolesTraining):
+        raise InputError(
+            f"train: patience={patience!r}: no score ranks the policies of several roles together; leave it out"
+        )
     if callbacks is not None:
         callbacks.check("train", folder, validated.every)
     facts = {
         "env": fingerprint(training.worlds.env),
         "algorithm": describe(algorithm),
-        "policy": _shapes(policy),
+        "policy": _shapes(training.policy),
         "seed": training.seed,
         "total_steps": int(total_steps),
         "device": training.worlds.device.type,
@@ -172,7 +179,7 @@ def new_loop(
 def resume(
     folder: Path | str,
     env: Env | FromGymnasium,
-    policy: Policy,
+    policy: Policy | Mapping[str, Policy] | Policies,
     algorithm: Algorithm,
     *,
     steps: int | None = None,
@@ -194,7 +201,7 @@ def resume(
     Args:
         folder: of the training.
         env: as it was.
-        policy: of the same shape; its weights are replaced.
+        policy: of the same shape, or policies by role; their weights are replaced.
         algorithm: as it was.
         steps: of worlds beyond those that the training has, rounded up to whole updates; None: what is missing of them.
         device: None: the kind it ran on, where there is one.
@@ -241,7 +248,7 @@ def resume(
 def _resumed(
     kept: TrainingFolder,
     env: Env | FromGymnasium,
-    policy: Policy,
+    policy: Policy | Mapping[str, Policy] | Policies,
     algorithm: Algorithm,
     steps: int | None,
     device: torch.device | str | None,
@@ -262,14 +269,14 @@ def _resumed(
     training = cast(Any, algorithm).init(
         env, policy, total_steps=total, seed=known["seed"], device=device, params=params
     )
-    now = {"algorithm": describe(algorithm), "policy": _shapes(policy), "params": described(params)}
+    now = {"algorithm": describe(algorithm), "policy": _shapes(training.policy), "params": described(params)}
     differing = {"env": "; ".join(differences(known["env"], fingerprint(training.worlds.env)))}
     differing.update({name: difference(known.get(name, value), value) for name, value in now.items()})
     for name, found in differing.items():
         if found:
             raise InputError(f"resume: the {name} differs from that of the training in {kept.path}; {found}")
     patience = Patience(**known["patience"]) if known.get("patience") else None
-    validated = Validation.again(known, validation_env, training.worlds.env, policy)
+    validated = Validation.again(known, validation_env, training.worlds.env, training.policy)
     callbacks.check("resume", kept, validated.every)
     loop = Loop(training, kept, validated, sinks, patience, save_every, callbacks)
     loop.load()
@@ -314,7 +321,7 @@ def _check_kept(folder: Any, settings: Any) -> None:
         json_values("train", "settings", settings)
 
 
-def _shapes(policy: Policy) -> dict[str, str]:
+def _shapes(policy: Any) -> dict[str, str]:
     shapes = {name: f"{tensor.dtype}{list(tensor.shape)}" for name, tensor in policy.state_dict().items()}
     kind: Any = getattr(policy, "distribution", Gaussian)
     return shapes if kind is Gaussian else {**shapes, "distribution": kind.__name__}  # folders before it tell none

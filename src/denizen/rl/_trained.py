@@ -8,8 +8,6 @@ from torch import Tensor
 
 from denizen._notebook import InNotebook
 from denizen.errors import InputError
-from denizen.rl._evaluate import Evaluation
-from denizen.rl._policy import Policy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,8 +15,9 @@ class Trained(InNotebook):
     """What a training came to.
 
     Attributes:
-        policy: as it was at the end, on its device.
-        best_weights: state dict of the policy at its highest score, on the device.
+        policy: as it was at the end, on its device; of worlds with roles by role, ``result.policy["prey"]``.
+        best_weights: state dict of the policy at its highest score, on the device; of worlds with roles the last one,
+            since no score ranks several policies together.
         metrics: one row for each update of this call.
         updates: done in all.
         steps: of worlds, in all.
@@ -26,12 +25,12 @@ class Trained(InNotebook):
         seconds_to_ready: that compiling, capture and warm-up took before.
         path: ``"eager"``, ``"compiled"`` or ``"captured"``.
         folder: the run folder; None where none was kept.
-        evaluations: (update, evaluation) of each validation.
+        evaluations: (update, evaluation) of each validation; of worlds with roles evaluations by role.
         stopped: patience ended the training before its time.
         host: of environments on the host: what stepping them cost; None: the worlds were on the device.
     """
 
-    policy: Policy = dataclasses.field(repr=False)
+    policy: Any = dataclasses.field(repr=False)
     best_weights: dict[str, Tensor] = dataclasses.field(repr=False)
     metrics: list[dict[str, Any]] = dataclasses.field(repr=False)
     updates: int
@@ -40,7 +39,7 @@ class Trained(InNotebook):
     seconds_to_ready: float
     path: str
     folder: Path | None
-    evaluations: list[tuple[int, Evaluation]]
+    evaluations: list[tuple[int, Any]]
     stopped: bool = False
     host: str | None = None
 

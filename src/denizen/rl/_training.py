@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from denizen.model import Env
 from denizen.ops import start_compilers
 from denizen.rl import _processes as processes
 from denizen.rl._against import pool_of
@@ -175,25 +176,7 @@ class Training:
 
     def summary(self) -> dict[str, Tensor]:
         """Of the last rollout: lives that ended, flows, worlds that waited, faults; of all processes."""
-        count, whole, least, most, steps = self.rollout.lives.unbind()
-        worlds = self.rollout.state.worlds
-        sums = [count, whole, steps, worlds.waited.sum(), (worlds.faults >= 0).any()]
-        count, whole, steps, waited, faulty = processes.total(
-            torch.stack([one.to(torch.float32) for one in sums])
-        ).unbind()
-        some, mean = count > 0, count.clamp(min=1)
-        none = torch.full_like(count, torch.nan)
-        summary = {
-            "episodes": count,
-            "return_sum": whole,
-            "return_mean": torch.where(some, whole / mean, none),
-            "return_min": torch.where(some, processes.least(least), none),
-            "return_max": torch.where(some, processes.most(most), none),
-            "length_mean": torch.where(some, steps / mean, none),
-            "waited": waited,
-            "faulty": faulty,
-        }
-        return joined(self.worlds.env, summary, rollout_metrics(self.worlds.env, self.rollout))
+        return summary_of(self.worlds.env, self.rollout)
 
     def check(self) -> None:
         """Raise `ModelError` where a check on the device has failed (reads the device)."""
@@ -227,3 +210,24 @@ class Training:
     def tensors(self) -> dict[str, Tensor]:
         """Everything that an update depends on, by name; what a checkpoint holds."""
         return {**self.shared_tensors(), **self.own_tensors()}
+
+
+def summary_of(env: Env, rollout: Rollout) -> dict[str, Tensor]:
+    """Of the last rollout: lives that ended, flows, worlds that waited, faults; of all processes."""
+    count, whole, least, most, steps = rollout.lives.unbind()
+    worlds = rollout.state.worlds
+    sums = [count, whole, steps, worlds.waited.sum(), (worlds.faults >= 0).any()]
+    count, whole, steps, waited, faulty = processes.total(torch.stack([one.to(torch.float32) for one in sums])).unbind()
+    some, mean = count > 0, count.clamp(min=1)
+    none = torch.full_like(count, torch.nan)
+    summary = {
+        "episodes": count,
+        "return_sum": whole,
+        "return_mean": torch.where(some, whole / mean, none),
+        "return_min": torch.where(some, processes.least(least), none),
+        "return_max": torch.where(some, processes.most(most), none),
+        "length_mean": torch.where(some, steps / mean, none),
+        "waited": waited,
+        "faulty": faulty,
+    }
+    return joined(env, summary, rollout_metrics(env, rollout))

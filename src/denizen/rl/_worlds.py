@@ -121,7 +121,7 @@ class Step(NamedTuple):
 
     Attributes:
         observed: what is seen now; of a world whose life ended, the first of its next life.
-        reward: float32 `[worlds]` or `[worlds, actors]`; 0 where a world waited.
+        reward: float32 `[worlds]` or `[worlds, actors]`, those of roles in their order; 0 where a world waited.
         terminated: bool `[worlds]`: this step ended the life for good.
         truncated: bool `[worlds]`: this step cut the life off; both may hold.
         valid: bool `[worlds]`: the world acted; False where it waited for its reset.
@@ -411,8 +411,9 @@ class Worlds:
             return {name: value for name, value in self._flat.observe(*args)._asdict().items() if value is not None}
 
         seen = torch.vmap(one)(leaves, age, values)
+        observation = seen["observation"]
         return Observed(
-            trees.packed(self._flat.sees, seen["observation"]),
+            observation if self._flat.roles is not None else trees.packed(self._flat.sees, observation),
             seen.get("action_mask"),
             seen.get("privileged"),
             seen.get("acting"),
@@ -478,7 +479,8 @@ class Worlds:
         checks = [*(flag & valid for flag in (bad != 0).unbind(1)), *self._blind(observed.observation, valid)]
         if observed.action_mask is not None:
             stuck = closed(observed.action_mask, self._flat.acts.factors)
-            stuck = stuck if observed.acting is None else stuck & observed.acting
+            if observed.acting is not None and self._flat.roles is None:
+                stuck = stuck & observed.acting
             checks.append(stuck if stuck.dim() == 1 else stuck.any(1))
         code = torch.full_like(run_state.faults, -1)
         for number in range(len(checks) - 1, -1, -1):
@@ -511,6 +513,16 @@ def check_env(env: Any, what: str) -> None:
     if not isinstance(env, Env):
         raise InputError(f"{what}: env is {named(env)}, expected a dz.Env, such as CartPole()")
     check_spaces(env)
+
+
+def check_no_roles(env: Env, what: str) -> None:
+    """Raise `InputError` where an environment has roles and one policy, or another algorithm, cannot do for it."""
+    if env.roles is not None:
+        first = next(iter(env.roles))
+        raise InputError(
+            f"{what}: {type(env).__name__} has the roles {', '.join(env.roles)}; make a policy for each, such as "
+            f"dz.rl.mlp(env.role({first!r})), and train a dict of them with dz.PPO"
+        )
 
 
 def named(value: Any) -> str:
