@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import denizen as dz
-from denizen.rl import _evaluate, _metrics, _train
+from denizen.rl import _evaluate, _loop, _metrics, _train
 from denizen.rl._best_policy import BestPolicy
 from denizen.rl._metrics import RATES, Times
 from denizen.zoo.cartpole import CartPole
@@ -200,7 +200,7 @@ def test_saves_are_as_far_apart_as_asked_for(every, saved, tmp_path, monkeypatch
 
 def test_a_warm_up_leaves_no_trace(monkeypatch):
     warm = go()
-    monkeypatch.setattr(_train.Updates, "warm_up", lambda self: None)
+    monkeypatch.setattr(_loop.Updates, "warm_up", lambda self: None)
     cold = go()
     assert same(state(warm), state(cold))
     assert str(untimed(warm.metrics)) == str(untimed(cold.metrics))
