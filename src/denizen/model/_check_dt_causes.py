@@ -197,7 +197,7 @@ class Looks:
 
         with ExitStack() as stack:
             for patch in (
-                _patched(Rng, "_mask", mask),
+                _masks_by(mask),
                 _patched(State, "replace", replace),
                 _patched(History, "weigh", ages),
                 _patched(History, "within", ages),
@@ -234,6 +234,13 @@ def _patched(owner: type, name: str, made: Callable[..., Any]) -> Iterator[None]
             delattr(owner, name)
 
 
+@contextmanager
+def _masks_by(made: Callable[..., Any]) -> Iterator[None]:
+    """0/1 draws replaced for a while; all have their chances multiplied by their masks before."""
+    with _patched(Rng, "_plain", lambda *_: False), _patched(Rng, "_mask", made):
+        yield
+
+
 def _without(stream: int) -> AbstractContextManager[None]:
     """Nothing comes of one draw."""
 
@@ -241,7 +248,7 @@ def _without(stream: int) -> AbstractContextManager[None]:
         drawn = inner(rng, name, chances, hazard, number)
         return 0 * drawn if number == stream else drawn
 
-    return _patched(Rng, "_mask", mask)
+    return _masks_by(mask)
 
 
 def slowed(*streams: int) -> AbstractContextManager[None]:
@@ -252,7 +259,7 @@ def slowed(*streams: int) -> AbstractContextManager[None]:
             chances = chances / 2 if hazard else 1 - (1 - chances).sqrt()
         return inner(rng, name, chances, hazard, number)
 
-    return _patched(Rng, "_mask", mask)
+    return _masks_by(mask)
 
 
 def halved_clock(line: Line) -> AbstractContextManager[None]:
