@@ -128,6 +128,12 @@ def test_sizes_that_do_not_fit_are_told_by_the_names_that_were_typed(denizen, wo
     assert denizen("train", "cartpole", *words) == (2, "", f"error {said}\n")
 
 
+@pytest.mark.parametrize("algo", ["grpo", "sac", "td3", "dqn"])
+def test_roles_are_for_ppo(denizen, algo):
+    said = f"error --algo {algo}: a world with roles, here predator, prey, trains with ppo alone\n"
+    assert denizen("train", "predator_prey", "--algo", algo) == (2, "", said)
+
+
 @pytest.mark.parametrize(
     ("words", "there"),
     [

@@ -207,6 +207,8 @@ def _policy(entry: WorldEntry, env: Any, given: Mapping[str, str], seed: int, al
 
     from denizen import rl
 
+    if env.roles is not None and algo != "ppo":
+        raise ConfigError(f"--algo {algo}: a world with roles, here {', '.join(env.roles)}, trains with ppo alone")
     others = {"sac": "soft_mlp", "td3": "deterministic_mlp", "dqn": f"q_{entry.policy}"}
     made = others.get(algo, entry.policy)
     usual = entry.policy_options if made == entry.policy else entry.policy_options_of.get(algo, {})

@@ -4,6 +4,8 @@ Where ids are positions, Philox runs over the list of blocks that need words, wh
 instructions. Custom ids take the plain loop.
 """
 
+from functools import partial
+
 import numpy as np
 import torch
 
@@ -405,12 +407,8 @@ def draw_among(
         over_ranges(lambda start, stop: _draw_worlds(given, hazard, *args, start, stop), worlds, out.numel())
         return out, bad
     gates = values.contiguous().numpy(), where.contiguous().numpy(), alive.contiguous().numpy()
-    if ids.numel() == 0:
-        work = lambda start, stop: _draw_blocks(*gates, hazard, *args, start, stop)  # noqa: E731
-    else:
-        rows = _rows(ids)
-        work = lambda start, stop: _draw_ids(*gates, hazard, rows, *args, start, stop)  # noqa: E731
-    over_ranges(work, num, out.numel(), multiple=4)
+    work = partial(_draw_ids, *gates, hazard, _rows(ids)) if ids.numel() else partial(_draw_blocks, *gates, hazard)
+    over_ranges(lambda start, stop: work(*args, start, stop), num, out.numel(), multiple=4)
     return out, bad
 
 
