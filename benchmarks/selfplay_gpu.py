@@ -5,7 +5,8 @@
 check: a captured training of Kuhn by self-play against the same one run eagerly, with its pool. connect_four: trains
 7 x 6 for so many seconds after its first update; then shares of games won against random moves in either seat, of late
 positions in which the likeliest move is right by the solver, and points ahead of earlier policies. kuhn: exploitability
-of the last policy and of the average of all. About 60 s with the default; each part prints as it ends.
+of the last policy and of the average of all. On demand: connect_four_entropy, kuhn_entropy, leduc_entropy, with entropy
+in units of the payoff, the latter two as the zoo has them. About 60 s with the default; each part prints as it ends.
 """
 
 import argparse
@@ -67,7 +68,7 @@ def check(device, _seconds):
     return {"path": path, "apart": apart}
 
 
-def connect_four(device, seconds):
+def connect_four(device, seconds, **changed):
     """Trains, then plays."""
     from denizen.zoo.connect_four.judge import agreement, late_positions
     from denizen.zoo.connect_four.solver import Solver
@@ -76,7 +77,7 @@ def connect_four(device, seconds):
     env = dz.rl.SelfPlay(game, pool=8, every=10)
     policy = dz.rl.mlp(env, (128, 128), activation=torch.nn.ReLU, seed=1)
     settings = FULL if device == "cuda" else SMALL
-    algorithm = dz.PPO(**settings, learning_rate=1e-3, ent_coef=0.02, gamma=0.99)
+    algorithm = dz.PPO(**settings | {"learning_rate": 1e-3, "ent_coef": 0.02, "gamma": 0.99} | changed)
     earlier = {"first": copy.deepcopy(policy)}
     training, update = begun(env, policy, algorithm, device, 10**6)
     wait(device)
@@ -118,6 +119,43 @@ def connect_four(device, seconds):
     return told
 
 
+def connect_four_entropy(device, seconds):
+    """The same with entropy in units of the payoff, as poker has it."""
+    return connect_four(device, seconds, ent_coef=0.1, normalise_advantages=False, gamma=1.0)
+
+
+def poker(device, name):
+    """The zoo's settings for as many steps as `denizen train` takes."""
+    entry = dz.zoo.entry(name)
+    env = entry.build()
+    tree, given = dz.rl.GameTree(env.game), dict(entry.settings["ppo"])
+    for key in ("learning_rate", "ent_coef"):
+        given[key] = dz.rl.Linear(*(float(end) for end in given[key].split(":")))
+    algorithm = dz.PPO(**given)
+    updates = -(-entry.steps // algorithm.samples)
+    policy = dz.rl.mlp(env, seed=1)
+    training = algorithm.init(env, policy, total_steps=entry.steps, seed=1, device=device)
+    update = dz.rl.Updates(training, compile=device == "cuda")
+    update.warm_up()
+    tables, rows = [], []
+    for number in range(1, updates + 1):
+        update()
+        tables.append(tree.table(policy))
+        if number % 20 == 0:
+            rows.append((number, tree.exploitability(tables[-1]), tree.exploitability(tree.average(tables))))
+    return {"uniform": tree.exploitability(None), "rows (updates, last, average)": rows, "path": update.path}
+
+
+def kuhn_entropy(device, _seconds):
+    """Against the policy as it is, with entropy in units of the payoff."""
+    return poker(device, "kuhn")
+
+
+def leduc_entropy(device, _seconds):
+    """Likewise."""
+    return poker(device, "leduc")
+
+
 def kuhn(device, seconds):
     """Fictitious play: the policy answers all that it was. Without entropy it stops moving, and answers nothing."""
     game = Kuhn()
@@ -138,6 +176,7 @@ def kuhn(device, seconds):
 
 
 PARTS = {"check": check, "connect_four": connect_four, "kuhn": kuhn}
+MORE = {"connect_four_entropy": connect_four_entropy, "kuhn_entropy": kuhn_entropy, "leduc_entropy": leduc_entropy}
 
 
 def main():
@@ -150,7 +189,7 @@ def main():
     told = {"commit": commit(), "machine": machine(), "when": now()}
     for name in args.parts.split(","):
         began = time.perf_counter()
-        told[name] = PARTS[name](args.device, args.seconds)
+        told[name] = (PARTS | MORE)[name](args.device, args.seconds)
         told[name]["seconds"] = time.perf_counter() - began
         print(name, json.dumps(told[name], indent=1), flush=True)
         if args.out is not None:

@@ -7,7 +7,7 @@ from .model import Hand as Hand
 from .model import Kuhn as Kuhn
 
 
-def kuhn(pool: int = 64, every: int = 2, latest: float = 0.2) -> dz.rl.SelfPlay:
+def kuhn(pool: int = 1, every: int = 2, latest: float = 1.0) -> dz.rl.SelfPlay:
     """Kuhn poker by self-play; in an evaluation against random moves.
 
     Args:
@@ -18,4 +18,20 @@ def kuhn(pool: int = 64, every: int = 2, latest: float = 0.2) -> dz.rl.SelfPlay:
     return dz.rl.SelfPlay(Kuhn(), pool=pool, every=every, latest=latest)
 
 
-ENTRY = WorldEntry(about="Kuhn poker by self-play", build=kuhn, settings={"ppo": {"num_envs": 256, "num_steps": 16}})
+# Entropy in units of the payoff, large at first: a policy that is certain of its moves no longer answers. See the log.
+ENTRY = WorldEntry(
+    about="Kuhn poker by self-play",
+    build=kuhn,
+    settings={
+        "ppo": {
+            "num_envs": 256,
+            "num_steps": 16,
+            "update_epochs": 2,
+            "gamma": 1.0,
+            "gae_lambda": 1.0,
+            "learning_rate": "3e-3:0",
+            "ent_coef": "0.3:0.1",
+            "normalise_advantages": False,
+        }
+    },
+)
