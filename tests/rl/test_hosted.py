@@ -14,6 +14,7 @@ from denizen.errors import InputError, ModelError
 from rl_worlds import Numbered
 
 SMALL = dz.PPO(num_envs=4, num_steps=16, num_minibatches=2, update_epochs=2)
+REPLAY = {"num_envs": 4, "num_steps": 4, "batch_size": 8, "learning_starts": 16, "gradient_steps": 2}
 
 
 def numbered():
@@ -24,19 +25,28 @@ def hosted(make=numbered, count=4, **options):
     return dz.rl.FromGymnasium(make, count, device="cpu", processes=False, **options)
 
 
-def test_an_environment_by_way_of_gymnasium_trains_as_on_the_device():
+@pytest.mark.parametrize(
+    ("make", "algorithm"),
+    [
+        (dz.rl.mlp, SMALL),
+        (dz.rl.q_mlp, dz.rl.DQN(**REPLAY, buffer_size=100)),
+        (dz.rl.q_mlp, dz.rl.DQN(**REPLAY, n_steps=3, priority=0.6, normalise_rewards=True)),
+    ],
+    ids=["ppo", "dqn", "prioritised"],
+)
+def test_an_environment_by_way_of_gymnasium_trains_as_on_the_device(make, algorithm):
     """Lives begin alike whenever they do, and draws of actions are those of the seed: nothing may differ."""
     rows = []
     for env in (Numbered(), hosted()):
-        policy = dz.rl.mlp(Numbered(), (8,), seed=3)
-        result = dz.train(env, policy, SMALL, 128, seed=5, device="cpu", progress=False, compile=False)
+        policy = make(Numbered(), (8,), seed=3)
+        result = dz.train(env, policy, algorithm, 128, seed=5, device="cpu", progress=False, compile=False)
         rows.append([{k: v for k, v in row.items() if "second" not in k} for row in result.metrics])
     mine, theirs = rows
     assert set(mine[0]) - set(theirs[0]) == {"pushed"}  # of series Gymnasium knows nothing
     for here, there in zip(mine, theirs, strict=True):
         for name, value in there.items():
             assert value == pytest.approx(here[name], rel=1e-6, nan_ok=True), name
-    assert mine[-1]["episodes"] > 4
+    assert sum(row["episodes"] for row in mine) > 10
     assert result.path == "eager"
     assert "numbered was stepped on the host" in str(result)
     assert "copies and no wait for the device a step" in str(result)
@@ -79,6 +89,34 @@ def test_what_is_learnt_from_is_what_the_environment_did(mode):
     assert lives["over"] > 0
     assert lives["cut"] > 0
     assert (lives["dead"] > 0) == (mode == "next_step")
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+@pytest.mark.parametrize("priority", [0.0, 0.6])
+def test_what_a_replay_holds_is_what_the_environment_did(mode, priority):
+    """Also of lives that were lost in their midst, as in a resume: they go on in value from their last looks."""
+    policy, algorithm = dz.rl.q_mlp(Numbered(), (8,)), dz.rl.DQN(**REPLAY, buffer_size=128, priority=priority)
+    training = algorithm.init(hosted(autoreset=mode), policy, total_steps=640, seed=5, device="cpu")
+    update, replay = dz.rl.Updates(training), training.replay
+    for number in range(12):  # more than fit
+        if number in (5, 9):
+            training.begin_anew()
+        update()
+    words = torch.arange(0, 2**32, 2**22)
+    age, row = training.priorities.steps(training.priorities.draw(words)) if priority else replay.draw(words)
+    drawn = replay.batch(age, row)
+    at, number, steps = drawn.observation.unbind(1)
+    new = at + torch.where(drawn.action == 1, 0.9, -0.2)
+    over = new > 3
+    torch.testing.assert_close(drawn.reward, new - at, atol=1e-5, rtol=0)
+    assert torch.equal(drawn.discount, torch.where(over, 0.0, 0.99))
+    follows = torch.stack([new, number, steps + 1], 1)
+    torch.testing.assert_close(drawn.following[~over], follows[~over], atol=1e-5, rtol=0)
+    assert {0, 31} <= set(age.tolist())
+    if not priority:
+        assert len({*zip(age.tolist(), row.tolist(), strict=True)}) == replay.stored() > 60
+    assert (steps == 5).any()
+    assert over.any()
 
 
 class Told(gymnasium.Env):
@@ -213,7 +251,14 @@ def test_what_cannot_be_trained_is_refused():
 
         with pytest.raises(InputError, match="num_envs=8, and the FromGymnasium has 4"):
             train(dz.PPO(num_envs=8))
-        with pytest.raises(InputError, match=r"algorithm is GRPO, and in a FromGymnasium dz\.PPO"):
+        q = dz.rl.q_mlp(worlds.env, (4,))
+        with pytest.raises(InputError, match="DQN: num_envs=8, and the FromGymnasium has 4"):
+            dz.rl.DQN(num_envs=8, learning_starts=128).init(worlds, q, total_steps=200)
+        with pytest.raises(InputError, match="DQN: params="):
+            dz.rl.DQN(**REPLAY).init(worlds, q, total_steps=64, params={"gravity": torch.ones(4)})
+        with pytest.raises(InputError, match=r"SAC.init: .* expected a dz.rl.SoftActorCritic"):
+            train(dz.rl.SAC(**REPLAY))
+        with pytest.raises(InputError, match=r"algorithm is GRPO, whose groups .* take dz\.PPO"):
             train(dz.GRPO())
         with pytest.raises(InputError, match=r"give dz\.train the FromGymnasium itself"):
             train(env=worlds.env)
@@ -235,6 +280,21 @@ def test_what_cannot_be_trained_is_refused():
         dz.rl.FromGymnasium("NoSuch-v9", 2)
     with pytest.raises(InputError, match="autoreset='never'"):
         hosted(autoreset="never")
+
+
+@pytest.mark.parametrize(
+    "make", [(dz.rl.soft_mlp, dz.rl.SAC), (dz.rl.deterministic_mlp, dz.rl.TD3)], ids=["sac", "td3"]
+)
+def test_a_resumed_learner_has_its_replay_or_says_that_it_has_none(make, tmp_path):
+    for save in (True, False):
+        kept, algorithm = tmp_path / f"run-{save}", make[1](**REPLAY, save_replay=save)
+        with hosted(lambda: Told(CHOICES[3])) as worlds:
+            policy = make[0](worlds.env, (4,))
+            dz.train(worlds, policy, algorithm, 64, device="cpu", folder=kept, progress=False)
+        told = "and was not kept, so it begins anew" + ("" if save else ".*; its replay was not saved")
+        with hosted(lambda: Told(CHOICES[3])) as worlds, pytest.warns(UserWarning, match=told):
+            result = dz.rl.resume(kept, worlds, policy, algorithm, steps=64, progress=False)
+        assert result.updates == 8
 
 
 class Broken(Told):

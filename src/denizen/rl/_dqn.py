@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from denizen.model import Env
 from denizen.rl._curriculum import Curriculum
 from denizen.rl._distributions import Greedy
+from denizen.rl._from_gymnasium import FromGymnasium
 from denizen.rl._metrics import joined
 from denizen.rl._off_policies import QNetwork
 from denizen.rl._off_policy import Follower, OffPolicyTraining, check_settings, started
@@ -97,7 +98,7 @@ class DQN:
 
     def init(
         self,
-        env: Env,
+        env: Env | FromGymnasium,
         policy: QNetwork,
         *,
         total_steps: int,
@@ -108,7 +109,7 @@ class DQN:
         """A training before its first update.
 
         Args:
-            env: the environment; its actions are a `Discrete`.
+            env: the environment, or environments of Gymnasium; its actions are a `Discrete`.
             policy: is moved to the device and learns in place.
             total_steps: steps of worlds to come in all, which schedules go by; rounded up to whole updates.
             seed: of worlds, actions and minibatches; the policy's first weights are the policy's own.
@@ -193,7 +194,13 @@ class DQNTraining(OffPolicyTraining):
     """A training with DQN."""
 
     def __init__(
-        self, algorithm: DQN, worlds: Worlds, policy: QNetwork, num_updates: int, seed: int, curriculum: Curriculum
+        self,
+        algorithm: DQN,
+        worlds: Worlds | FromGymnasium,
+        policy: QNetwork,
+        num_updates: int,
+        seed: int,
+        curriculum: Curriculum,
     ) -> None:
         """As `Training`."""
         super().__init__(algorithm, worlds, policy, num_updates, seed, curriculum)

@@ -1,7 +1,7 @@
 """Gymnasium's environments as worlds on the host."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from denizen._arguments import one_of, whole
 from denizen.errors import InputError, ModelError, expect_function, need
 from denizen.model import Env, Observed, Space
 from denizen.model import _space_trees as trees
+from denizen.rl import _processes as processes
 from denizen.rl._gymnasium_spaces import check_inside, from_space, leaves_of, to_dtype
 from denizen.rl._worlds import Step, WorldsState, check_kind
 from denizen.rng import MAX_SEED, Rng
@@ -271,14 +272,27 @@ class FromGymnasium:
 
     # --- for trainers -------------------------------------------------------------------------------------------------
 
-    def for_training(self, num_envs: int, seed: int, device: torch.device | str | None) -> "FromGymnasium":
+    def for_training(
+        self, algorithm: Any, seed: int, device: torch.device | str | None, params: Mapping[str, Any] | None
+    ) -> "FromGymnasium":
         """This, from its beginning on, with another seed and on another device.
 
+        Args:
+            algorithm: which it is for.
+            seed: of the first reset.
+            device: of what is given.
+            params: of worlds, of which there are none here.
+
         Raises:
-            InputError: there are not as many environments as the trainer wants.
+            InputError: worlds on the host could not do what the algorithm is asked for.
         """
+        name, num_envs = type(algorithm).__name__, algorithm.num_envs
+        if params:
+            raise InputError(f"{name}: params={params!r} of a FromGymnasium; give options to it, such as gravity=5.0")
+        if processes.size() > 1:
+            raise InputError(f"{name}: a FromGymnasium trains in one process; make more environments in that")
         if num_envs != self.num_envs:
-            raise InputError(f"PPO: num_envs={num_envs}, and the FromGymnasium has {self.num_envs} environments")
+            raise InputError(f"{name}: num_envs={num_envs}, and the FromGymnasium has {self.num_envs} environments")
         self.seed, self.device = seed, choose_device(device, "train")[0]
         self.env = self.env.to(self.device)
         self.steps = self.copies = self.waits = 0

@@ -14,6 +14,7 @@ from denizen.model import Box, Env
 from denizen.rl import _processes as processes
 from denizen.rl._curriculum import Curriculum, first_values
 from denizen.rl._draws import Draws
+from denizen.rl._from_gymnasium import FromGymnasium
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import Judged, Policy, check_fits, rows_of
 from denizen.rl._priorities import Priorities
@@ -126,15 +127,20 @@ class OffPolicyTraining(Training):
     """
 
     def __init__(
-        self, algorithm: Any, worlds: Worlds, policy: Policy, num_updates: int, seed: int, curriculum: Curriculum
+        self,
+        algorithm: Any,
+        worlds: Worlds | FromGymnasium,
+        policy: Policy,
+        num_updates: int,
+        seed: int,
+        curriculum: Curriculum,
     ) -> None:
         """As `Training`."""
         super().__init__(
             algorithm, worlds, policy, num_updates, seed, curriculum, learnt=algorithm._learnt, values=False
         )
-        env, state = worlds.env, self.rollout.state
+        state = self.rollout.state
         steps = algorithm.buffer_size // state.rows
-        at_will = type(env).truncated is not Env.truncated
         try:
             self.replay = Replay(
                 steps,
@@ -143,8 +149,10 @@ class OffPolicyTraining(Training):
                 gamma=algorithm.gamma,
                 n_steps=algorithm.n_steps,
                 action_mask=state.observed.action_mask,
-                most_cuts=most_cuts(steps, env.time_limit, at_will) if can_cut(env) else 0,
-                gaps=worlds.max_resets < worlds.num_envs or state.observed.acting is not None,
+                most_cuts=_most_cuts(worlds, steps),
+                gaps=isinstance(worlds, FromGymnasium)
+                or worlds.max_resets < worlds.num_envs
+                or state.observed.acting is not None,
             )
         except RuntimeError as error:  # torch's, on every device
             size = num_bytes(_tree.tensors(state.observed.observation)) * steps
@@ -209,6 +217,13 @@ class OffPolicyTraining(Training):
         drawn = self.compiled(_drawn)(self.replay, words, self.reward_unit().get("reward_scale"))
         return [_part(drawn, number, steps) for number in range(steps)]
 
+    def begin_anew(self) -> None:
+        """As `Training`; what the replay holds of lives that were lost ends with their last looks."""
+        slots = self.replay.interrupt()
+        if self.priorities is not None:
+            self.priorities.store(slots, torch.zeros_like(self.rollout.fields["valid"][:1]))
+        super().begin_anew()
+
     def shared_tensors(self) -> dict[str, Tensor]:
         """As `Training`, with target networks and further optimizers."""
         held = super().shared_tensors()
@@ -228,9 +243,10 @@ class OffPolicyTraining(Training):
 
     def lacking(self) -> str:
         """As `Training`."""
+        told = super().lacking()
         if self.algorithm.save_replay:
-            return ""
-        return (
+            return told
+        return (told and f"{told}; ") + (
             f"its replay was not saved (save_replay=False), so it begins anew with an empty one: nothing is learnt "
             f"before it holds {self.algorithm.learning_starts:,} steps again, and results differ from those of a "
             f"training that never stopped"
@@ -245,6 +261,15 @@ class OffPolicyTraining(Training):
 def _drawn(replay: Replay, words: Tensor, deviation: Tensor | None) -> Batch:
     """All minibatches of an update, one after the other."""
     return replay.batch(*replay.draw(words.T.flatten()), deviation)
+
+
+def _most_cuts(worlds: Worlds | FromGymnasium, steps: int) -> int:
+    """How many last looks of a row there may be beside the others, within so many steps."""
+    env = worlds.env
+    if isinstance(worlds, FromGymnasium) and worlds.autoreset == "next_step":
+        return 0  # the look of the step in which nobody acts is the last one
+    at_will = type(env).truncated is not Env.truncated
+    return most_cuts(steps, env.time_limit, at_will) if can_cut(env) else 0
 
 
 def by_step(drawn: Tensor, size: int) -> list[Tensor]:
@@ -265,7 +290,7 @@ def _part(batch: Batch, number: int, parts: int) -> Batch:
 def started(
     algorithm: Any,
     make: Callable[..., Any],
-    env: Env,
+    env: Env | FromGymnasium,
     policy: Policy,
     kind: type[Policy],
     example: str,
@@ -281,7 +306,8 @@ def started(
     """
     name = type(algorithm).__name__
     what = f"{name}.init"
-    check_fits(policy, env, what)
+    spaces, hosted = (env.env, True) if isinstance(env, FromGymnasium) else (env, False)
+    check_fits(policy, spaces, what, hosted=hosted)
     if not isinstance(policy, kind):
         raise InputError(
             f"{what}: policy is {named(policy)}, expected a dz.rl.{kind.__name__}, such as dz.rl.{example}(env)"
@@ -298,16 +324,19 @@ def started(
             f"nothing would be learnt; train for longer, or lower learning_starts (at least batch_size="
             f"{algorithm.batch_size})"
         )
-    rows = algorithm.num_envs * (env.num_actors or 1)
+    rows = algorithm.num_envs * (spaces.num_actors or 1)
     least = max(algorithm.num_steps, -(-algorithm.batch_size // rows)) * rows
     if algorithm.buffer_size < least:
         raise InputError(
             f"{what}: buffer_size={algorithm.buffer_size}, expected at least {least}: a rollout of num_steps="
             f"{algorithm.num_steps} steps of {rows} rows, and a minibatch of {algorithm.batch_size}"
         )
+    num_updates = -(-total_steps // algorithm.samples)
+    if isinstance(env, FromGymnasium):
+        host = env.for_training(algorithm, seed, device, params)
+        return make(algorithm, host, policy, num_updates, seed, Curriculum(None, host))
     values = first_values(env, params, algorithm.num_envs)
     worlds = Worlds(env, algorithm.num_envs, seed=seed, device=device, max_resets=algorithm.max_resets, params=values)
-    num_updates = -(-total_steps // algorithm.samples)
     return make(algorithm, worlds, policy, num_updates, seed, Curriculum(params, worlds))
 
 

@@ -194,8 +194,8 @@ class PPO:
         seed = whole("PPO.init", "seed", seed, 0, MAX_SEED)
         updates = -(-total_steps // self.samples)
         if isinstance(env, FromGymnasium):
-            self._check_hosted(policy, env.env, params)
-            host = env.for_training(self.num_envs, seed, device)
+            self._share(env.env, policy)
+            host = env.for_training(self, seed, device, params)
             return PPOTraining(self, host, policy, updates, seed, Curriculum(None, host))
         env = for_training(env, policy, seed)
         here, values = self._share(env, policy), first_values(env, params, self.num_envs)
@@ -228,14 +228,6 @@ class PPO:
         updates = -(-total_steps // self.samples)
         curriculum = Curriculum(params, worlds)
         return RolesTraining(self, worlds, policies, found, updates, seed, curriculum, PPOTraining)
-
-    def _check_hosted(self, policy: ActorCritic, env: Env, params: Any) -> None:
-        """Raise `InputError` where worlds on the host could not do what is asked for."""
-        self._share(env, policy)
-        if params:
-            raise InputError(f"PPO: params={params!r} of a FromGymnasium; give options to it, such as gravity=5.0")
-        if processes.size() > 1:
-            raise InputError("PPO: a FromGymnasium trains in one process; make more environments in that")
 
     def _share(self, env: Env, policy: ActorCritic) -> range:
         """Numbers of the worlds of this process; raises `InputError` where worlds cannot be shared out."""

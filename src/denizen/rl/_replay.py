@@ -153,6 +153,26 @@ class Replay:
         for kept, look in zip(_tree.tensors(self._finals), _tree.tensors(seen), strict=True):
             kept.index_put_((places, rows), look)
 
+    @torch.no_grad()
+    def interrupt(self) -> Tensor:
+        """Cut off all lives that go on, where what comes next is not theirs: a step in which nobody acts is stored.
+
+        It shows the present look, which is the last of these lives. The replay must know gaps.
+
+        Returns:
+            int64 `[1]`: the slot of that step.
+        """
+        assert self._gaps
+        newest = (self.written - 1).reshape(1) % self.slots
+        before = self._kind.index_select(0, newest)
+        self._kind.index_copy_(0, newest, torch.where(before == RUNNING, CUT, before).to(torch.uint8))
+        at = self.written.reshape(1) % self.slots  # where the present look lies, of kind `GONE`
+        self.written.add_(1)
+        head = self.written.reshape(1) % self.slots
+        self._kind.index_fill_(0, head, GONE)
+        self._counts.index_fill_(0, head, 0)
+        return at
+
     @property
     def filled(self) -> Tensor:
         """Int64 `[]`: steps that are there, of each row."""

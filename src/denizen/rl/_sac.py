@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from denizen.model import Env
 from denizen.rl._box_distributions import SquashedGaussian
 from denizen.rl._curriculum import Curriculum
+from denizen.rl._from_gymnasium import FromGymnasium
 from denizen.rl._metrics import joined
 from denizen.rl._off_policies import SoftActorCritic
 from denizen.rl._off_policy import Follower, OffPolicyTraining, by_step, check_settings, started
@@ -89,7 +90,7 @@ class SAC:
 
     def init(
         self,
-        env: Env,
+        env: Env | FromGymnasium,
         policy: SoftActorCritic,
         *,
         total_steps: int,
@@ -100,7 +101,7 @@ class SAC:
         """A training before its first update.
 
         Args:
-            env: the environment; its actions are a bounded `Box`.
+            env: the environment, or environments of Gymnasium; its actions are a bounded `Box`.
             policy: is moved to the device and learns in place.
             total_steps: steps of worlds to come in all, which schedules go by; rounded up to whole updates.
             seed: of worlds, actions and minibatches; the policy's first weights are the policy's own.
@@ -193,7 +194,7 @@ class SACTraining(OffPolicyTraining):
     def __init__(
         self,
         algorithm: SAC,
-        worlds: Worlds,
+        worlds: Worlds | FromGymnasium,
         policy: SoftActorCritic,
         num_updates: int,
         seed: int,

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from denizen.model import Env
 from denizen.rl._curriculum import Curriculum
 from denizen.rl._distributions import Certain, normal
+from denizen.rl._from_gymnasium import FromGymnasium
 from denizen.rl._metrics import joined
 from denizen.rl._off_policies import DeterministicActorCritic
 from denizen.rl._off_policy import Follower, OffPolicyTraining, by_step, check_settings, started
@@ -88,7 +89,7 @@ class TD3:
 
     def init(
         self,
-        env: Env,
+        env: Env | FromGymnasium,
         policy: DeterministicActorCritic,
         *,
         total_steps: int,
@@ -99,7 +100,7 @@ class TD3:
         """A training before its first update.
 
         Args:
-            env: the environment; its actions are a bounded `Box`.
+            env: the environment, or environments of Gymnasium; its actions are a bounded `Box`.
             policy: is moved to the device and learns in place.
             total_steps: steps of worlds to come in all, which schedules go by; rounded up to whole updates.
             seed: of worlds, actions and minibatches; the policy's first weights are the policy's own.
@@ -185,7 +186,7 @@ class TD3Training(OffPolicyTraining):
     def __init__(
         self,
         algorithm: TD3,
-        worlds: Worlds,
+        worlds: Worlds | FromGymnasium,
         policy: DeterministicActorCritic,
         num_updates: int,
         seed: int,

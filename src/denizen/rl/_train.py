@@ -72,7 +72,7 @@ def train(
     ```
 
     Args:
-        env: the environment; or environments of Gymnasium, which PPO alone takes, and which it steps on the host.
+        env: the environment; or environments of Gymnasium, which are stepped on the host, and which GRPO does not take.
         policy: learns in place; of an environment with roles one for each, ``{"predator": …, "prey": …}``, which PPO
             alone trains. One for several roles learns from all their actors; one whose weights are frozen acts only.
         algorithm: `PPO`, `GRPO`, `rl.SAC`, `rl.TD3` or `rl.DQN`, with its settings.
@@ -286,8 +286,11 @@ def _resumed(
 
 
 def _check_hosted(env: Any, algorithm: Any, what: str) -> None:
-    if isinstance(env, FromGymnasium) and not isinstance(algorithm, PPO):
-        raise InputError(f"{what}: algorithm is {named(algorithm)}, and in a FromGymnasium dz.PPO(…) alone trains")
+    if isinstance(env, FromGymnasium) and isinstance(algorithm, GRPO):
+        raise InputError(
+            f"{what}: algorithm is GRPO, whose groups of worlds begin alike and live once in a rollout, and a "
+            f"FromGymnasium begins each life anew by itself; take dz.PPO(…), or write a dz.Env"
+        )
 
 
 def _check_algorithm(algorithm: Any, what: str) -> None:
