@@ -272,3 +272,25 @@ def test_a_field_without_default_in_the_place_of_a_property():
         with pytest.raises(TypeError, match="missing 1 required positional argument: 'num_agents'"):
             kind()
     assert Team(num_actors=3).num_agents == 3
+
+
+def test_options_are_of_their_kind():
+    """A switch is True or False and a count a whole number, of any package, also in `replace`; None where it may be."""
+
+    class Otter(dz.Model):
+        num_agents: int
+        dives: bool = False
+        pups: int = 2
+        most: int = None
+
+    made = Otter(np.int64(4), pups=torch.tensor(3))
+    assert (made.num_agents, made.pups, made.most) == (4, 3, None)
+    assert {type(made.num_agents), type(made.pups)} == {int}
+    for wrong, told in (
+        ({"dives": "no"}, "Otter: dives='no', expected True or False"),
+        ({"dives": 1}, "Otter: dives=1, expected True or False"),
+        ({"pups": 2.0}, r"Otter: pups=2\.0, expected a whole number"),
+        ({"num_agents": float("nan")}, "Otter: num_agents=nan, expected a whole number"),
+    ):
+        with pytest.raises(InputError, match=told):
+            made.replace(**wrong)

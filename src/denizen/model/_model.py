@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from denizen import _tree
+from denizen._arguments import switch, whole
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model._in_order import check_stages
 from denizen.model._param import Param, check_units, param, short
@@ -23,6 +24,7 @@ SERIES_FORMS = "(now) or (before, now), or (events) for what rng.record noted"
 
 
 _CONTACTS = (Graph, Layers, Mixing, Grid)
+_PLAIN = {"bool": switch, "int": whole}
 
 
 def series_takes(function: Callable[..., Any], skip: int = 0) -> tuple[str, ...] | None:
@@ -100,6 +102,8 @@ def series(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 class Model:
     """Base of models. A subclass declares parameters (`dz.param`) and structures (graphs, tensors, plain numbers).
 
+    A field that is declared as `int` takes whole numbers alone, one that is declared as `bool` True or False.
+
     Subclasses write `init(self, rng) -> State` and `step(self, now, rng) -> State` for one world, as pure functions of
     their arguments: fixed shapes, no value read on the host, random numbers only from `rng`, new values returned
     instead of written in place. `dz.check(model)` proves it.
@@ -110,6 +114,7 @@ class Model:
     all_series: ClassVar[dict[str, str]] = {}
     field_names: ClassVar[tuple[str, ...]] = ()
     _graph_names: ClassVar[tuple[str, ...]] = ()
+    _plain: ClassVar[dict[str, Callable[..., Any]]] = {}
     _series_takes: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -127,6 +132,9 @@ class Model:
         check_units(cls.__name__, cls.params, cls.time_unit)
         cls.field_names = tuple(f.name for f in fields)
         cls._graph_names = tuple(f.name for f in fields if _of_graphs(f.type))
+        kinds = {f.name: f.type if isinstance(f.type, str) else getattr(f.type, "__name__", "") for f in fields}
+        plain = [f for f in fields if kinds[f.name] in _PLAIN and f.default is not None]
+        cls._plain = {f.name: _PLAIN[kinds[f.name]] for f in plain}
         found: dict[str, tuple[str, ...]] = {}
         for base in reversed(cls.__mro__):
             found.update({n: v.__series__ for n, v in vars(base).items() if hasattr(v, "__series__")})
@@ -142,7 +150,9 @@ class Model:
             foreign = isinstance(value, Tensor) and torch._C._functorch.is_batchedtensor(value)
             if not foreign and not torch.compiler.is_compiling():
                 object.__setattr__(self, name, spec.read(value, f"{type(self).__name__}.{name}"))
-
+        if not torch.compiler.is_compiling():
+            for name, check in self._plain.items():
+                object.__setattr__(self, name, check(type(self).__name__, name, getattr(self, name)))
         for name in self._graph_names:
             given = getattr(self, name)
             if not isinstance(given, _CONTACTS):

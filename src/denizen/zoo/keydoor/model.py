@@ -61,6 +61,13 @@ class KeyDoor(dz.Env):
         "held": BLUE,
     }
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole("keydoor", "max_steps", self.max_steps, 1)
+        if self.wall.numel() != self.size * self.columns:
+            told = f"size={self.size} and rooms={self.rooms} do not go with levels of {self.wall.numel()} cells"
+            raise InputError(f"keydoor: {told}; make it by keydoor(size=…, rooms=…)")
+
     @property
     def columns(self) -> int:
         """Of the board."""

@@ -3,15 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from denizen.errors import InputError, nearest
-from denizen.model import whole
 from denizen.population import Population
 from denizen.space import EdgeList, Graph, Grid, Layers, Mixing
 from denizen.zoo._contacts import bound
 
 if TYPE_CHECKING:
     from .model import SEIR
-
-MAX_PHASES = 120
 
 
 def seir(
@@ -45,9 +42,5 @@ def seir(
     unknown = [name for name in params if name not in SEIR.params]
     if unknown:
         raise InputError(f"seir: unknown parameter {unknown[0]!r}; {nearest(unknown[0], SEIR.params)}")
-    latent_phases = whole("seir", "latent_phases", latent_phases, 1, MAX_PHASES)
-    infectious_phases = whole("seir", "infectious_phases", infectious_phases, 1, MAX_PHASES)
-    if latent_phases + infectious_phases > MAX_PHASES:
-        raise InputError(f"seir: {latent_phases} + {infectious_phases} phases, expected at most {MAX_PHASES} together")
     graph = bound("seir", contacts, network, symmetrize)
     return SEIR(graph, latent_phases=latent_phases, infectious_phases=infectious_phases, **params)

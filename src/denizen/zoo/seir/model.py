@@ -4,7 +4,10 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.model import whole
 from denizen.zoo._contacts import check_duration, check_schedules
+
+MAX_PHASES = 120
 
 
 class People(dz.State):
@@ -30,6 +33,14 @@ class SEIR(dz.Model):
     seed_share: Tensor = dz.param(0.01, low=0.0, high=1.0, learnable=False, about="share infectious at the start")
     latent_phases: int = 1
     infectious_phases: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole("seir", "latent_phases", self.latent_phases, 1, MAX_PHASES)
+        whole("seir", "infectious_phases", self.infectious_phases, 1, MAX_PHASES)
+        if self.latent_phases + self.infectious_phases > MAX_PHASES:
+            both = f"{self.latent_phases} + {self.infectious_phases}"
+            raise dz.errors.InputError(f"seir: {both} phases, expected at most {MAX_PHASES} together")
 
     def fits(self, dt: float) -> None:
         """Refuse a stage that is shorter than a step, and schedules by the step where a step is no day."""

@@ -3,15 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from denizen.errors import InputError, nearest
-from denizen.model import whole
 from denizen.population import Population
 from denizen.space import EdgeList, Graph, Grid, Layers, Mixing
 from denizen.zoo._contacts import bound
 
 if TYPE_CHECKING:
     from .model import SIR
-
-MAX_PHASES = 120
 
 
 def sir(
@@ -43,6 +40,5 @@ def sir(
     unknown = [name for name in params if name not in SIR.params]
     if unknown:
         raise InputError(f"sir: unknown parameter {unknown[0]!r}; {nearest(unknown[0], SIR.params)}")
-    infectious_phases = whole("sir", "infectious_phases", infectious_phases, 1, MAX_PHASES)
     graph = bound("sir", contacts, network, symmetrize)
     return SIR(graph, infectious_phases=infectious_phases, **params)

@@ -4,7 +4,10 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.model import whole
 from denizen.zoo._contacts import check_duration, check_schedules
+
+MAX_PHASES = 120
 
 
 class People(dz.State):
@@ -28,6 +31,10 @@ class SIR(dz.Model):
     infectious_days: Tensor = dz.param(7.0, low=0.01, unit="day", about="mean time until recovery")
     seed_share: Tensor = dz.param(0.01, low=0.0, high=1.0, learnable=False, about="share infected at the start")
     infectious_phases: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole("sir", "infectious_phases", self.infectious_phases, 1, MAX_PHASES)
 
     def fits(self, dt: float) -> None:
         """Refuse a stage that is shorter than a step, and schedules by the step where a step is no day."""
