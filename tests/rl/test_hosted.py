@@ -254,6 +254,8 @@ def test_what_cannot_be_trained_is_refused():
         q = dz.rl.q_mlp(worlds.env, (4,))
         with pytest.raises(InputError, match="DQN: num_envs=8, and the FromGymnasium has 4"):
             dz.rl.DQN(num_envs=8, learning_starts=128).init(worlds, q, total_steps=200)
+        with pytest.raises(InputError, match="soft_mlp: numbered has action_space"):
+            dz.rl.soft_mlp(worlds.env)
         with pytest.raises(InputError, match="DQN: params="):
             dz.rl.DQN(**REPLAY).init(worlds, q, total_steps=64, params={"gravity": torch.ones(4)})
         with pytest.raises(InputError, match=r"SAC.init: .* expected a dz.rl.SoftActorCritic"):

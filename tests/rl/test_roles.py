@@ -263,7 +263,7 @@ REFUSED = [
     (lambda env: SHORT.init(env, {**policies(env), "one": 3}, total_steps=60), r"policy\['one'\]: policy is int"),
     (
         lambda env: SHORT.init(env, {**policies(env), "rest": policies(Mixed())["bits"]}, total_steps=60),
-        r"policy\['rest'\]: policy was made for RoleView with observation_space",
+        r"policy\['rest'\]: policy was made for Mixed\.role\('bits'\) with .*, and Teams\.role\('rest'\) has",
     ),
     (lambda env: SHORT.init(Walkers(), policies(env), total_steps=60), r"policy is a dict, and Walkers has no roles"),
     (lambda env: dz.rl.mlp(env), r"policy: Teams has the roles one, rest"),
@@ -272,6 +272,7 @@ REFUSED = [
     (lambda env: dz.GRPO().init(env, policies(env), total_steps=60), r"GRPO.init: Teams has the roles"),
     (lambda env: dz.rl.SAC().init(env, policies(env), total_steps=60), r"SAC.*: Teams has the roles"),
     (lambda env: dz.rl.evaluate(env, policies(env)["one"]), r"evaluate: policy is ActorCritic, and Teams has roles"),
+    (lambda env: dz.rl.soft_mlp(env.role("one", "rest")), r"soft_mlp: Teams\.role\('one', 'rest'\) has action_space"),
     (lambda env: env.role("two"), r"has no role 'two'"),
     (lambda env: Walkers().role("one"), r"has no role 'one'; it has none"),
     (lambda env: dz.rl.Worlds(env.role("one"), 2).reset(), r"is for making a policy"),

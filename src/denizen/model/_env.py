@@ -43,6 +43,11 @@ class Env(Model):
         return self
 
     @property
+    def _called(self) -> str:
+        """What people call it in messages."""
+        return type(self).__name__
+
+    @property
     def num_actors(self) -> int | None:
         """How many agents act in one world; None: one, without an axis of its own."""
         return None

@@ -21,6 +21,11 @@ class RoleView(Env):
     names: tuple[str, ...]
 
     @property
+    def _called(self) -> str:
+        """As an author writes it."""
+        return f"{self.env._called}.role({', '.join(map(repr, self.names))})"
+
+    @property
     def _role(self) -> Role:
         assert self.env.roles is not None
         return self.env.roles[self.names[0]]
@@ -49,8 +54,8 @@ class RoleView(Env):
     def init(self, rng: Rng) -> Any:
         """Raise `ModelError`: other roles act too."""
         raise ModelError(
-            f"{type(self.env).__name__}.role({', '.join(map(repr, self.names))}) is for making a policy; worlds are "
-            f"those of the environment itself, with a policy for each role"
+            f"{self._called} is for making a policy; worlds are those of the environment itself, with a policy for each "
+            f"role"
         )
 
 

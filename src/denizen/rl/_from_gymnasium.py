@@ -42,6 +42,10 @@ class Foreign(Env):
     sees: Space
 
     @property
+    def _called(self) -> str:
+        return self.name
+
+    @property
     def action_space(self) -> Space:
         """As given."""
         return self.acts

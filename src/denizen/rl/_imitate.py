@@ -94,7 +94,7 @@ def imitate(
     never = torch.zeros((), dtype=torch.bool, device=worlds.device)
     losses, agreements, closed = [], [], []
     state: Any = (run_state.clone().tensors(), observed)
-    with progress_bar(updates, progress, f"cloning for {type(env).__name__}", 1) as advance:
+    with progress_bar(updates, progress, f"cloning for {env._called}", 1) as advance:
         for _ in range(updates):
             seen = []
             for _ in range(num_steps):
@@ -111,7 +111,7 @@ def imitate(
     if bool(torch.stack(closed).any()):
         first = int(torch.stack(closed).nonzero()[0])
         raise InputError(
-            f"imitate: teacher took a choice that {type(env).__name__}.action_mask closes, first in update {first}, "
+            f"imitate: teacher took a choice that {env._called}.action_mask closes, first in update {first}, "
             f"which a policy never makes; choose by observed.action_mask"
         )
     return Imitation(torch.stack(losses).cpu(), torch.stack(agreements).cpu())

@@ -17,7 +17,7 @@ from denizen.rl import _processes as processes
 from denizen.rl._best_policy import BestPolicy, Patience
 from denizen.rl._callbacks import Callbacks
 from denizen.rl._evaluate import Evaluation, Validation
-from denizen.rl._from_gymnasium import Foreign, later_seed
+from denizen.rl._from_gymnasium import later_seed
 from denizen.rl._live import live_view
 from denizen.rl._metrics import Times, measures_of
 from denizen.rl._roles_training import RolesTraining
@@ -163,11 +163,10 @@ class Loop:
         training, samples = self.training, self.training.algorithm.samples
         show = progress and processes.rank() == 0
         env, missing = training.worlds.env, (training.num_updates - self.done) * samples
-        name = env.name if isinstance(env, Foreign) else type(env).__name__
         shown = measures_of(env)
         if isinstance(training, RolesTraining):
             shown += [f"{party}/{metric}" for party in training.names() for metric in ("return_mean", "entropy")]
-        view = live_view(missing, show, name, shown)
+        view = live_view(missing, show, env._called, shown)
         with view as (advance, show_row), self._writer(show_row) as writer:
             while self.done < training.num_updates and not self._faulty and not self._over:
                 with uninterrupted():  # Ctrl-C waits for the end of the update, where everything fits together

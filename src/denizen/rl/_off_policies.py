@@ -310,7 +310,7 @@ def check_discrete(env: Env, what: str) -> int:
     space = env.action_space
     if not isinstance(space, Discrete):
         raise InputError(
-            f"{what}: {type(env).__name__} has action_space {space}, expected a dz.rl.Discrete; for a Box take "
+            f"{what}: {env._called} has action_space {space}, expected a dz.rl.Discrete; for a Box take "
             f"dz.rl.SAC or dz.rl.TD3"
         )
     return space.n
@@ -318,7 +318,7 @@ def check_discrete(env: Env, what: str) -> int:
 
 def check_bounded(env: Env, what: str) -> tuple[Tensor, Tensor]:
     """Bounds of actions, float32 `[size]` each; raises `InputError` where they are no bounded numbers."""
-    space, name = env.action_space, type(env).__name__
+    space, name = env.action_space, env._called
     if not isinstance(space, Box):
         raise InputError(
             f"{what}: {name} has action_space {space}, expected a dz.rl.Box; for choices take dz.rl.DQN or dz.PPO"
@@ -355,7 +355,7 @@ def _width(policy: Policy, body: nn.Module) -> int:
     except (RuntimeError, ValueError, TypeError, AttributeError) as error:
         raise InputError(
             f"{what}: body does not take inputs of shape {shapes_of(given)}, which "
-            f"{type(policy.env).__name__} gives: {str(error).splitlines()[0]}"
+            f"{policy.env._called} gives: {str(error).splitlines()[0]}"
         ) from error
     if out.dim() != 2 or out.shape[0] != 1:
         raise InputError(f"{what}: body gives {tuple(out.shape)} for one row, expected (1, width)")

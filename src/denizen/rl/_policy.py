@@ -279,7 +279,7 @@ class ActorCritic(Policy):
         except (RuntimeError, ValueError, TypeError, AttributeError) as error:  # the second of BatchNorm, for one row
             raise InputError(
                 f"ActorCritic: {name} does not take inputs of shape {shapes_of(given)}, which "
-                f"{type(self.env).__name__} gives: {str(error).splitlines()[0]}"
+                f"{self.env._called} gives: {str(error).splitlines()[0]}"
             ) from error
         if out.dim() != 2 or out.shape[0] != 1:
             raise InputError(f"ActorCritic: {name} gives {tuple(out.shape)} for one row, expected (1, width)")
@@ -523,7 +523,7 @@ def check_fits(policy: Policy, env: Any, what: str, *, hosted: bool = False) -> 
     check_no_roles(env, what)
     if isinstance(policy, Mapping):
         raise InputError(
-            f"{what}: policy is a dict, and {type(env).__name__} has no roles; give one policy, such as dz.rl.mlp(env)"
+            f"{what}: policy is a dict, and {env._called} has no roles; give one policy, such as dz.rl.mlp(env)"
         )
     if not isinstance(policy, Policy):
         raise InputError(f"{what}: policy is {named(policy)}, expected a dz.rl.ActorCritic, such as dz.rl.mlp(env)")
@@ -537,8 +537,8 @@ def check_fits(policy: Policy, env: Any, what: str, *, hosted: bool = False) -> 
         mine, its = getattr(policy.env, name), getattr(env, name)
         if _form(mine) != _form(its):
             raise InputError(
-                f"{what}: policy was made for {type(policy.env).__name__} with {name} {mine}, and "
-                f"{type(env).__name__} has {its}; make one for this environment, such as dz.rl.mlp(env)"
+                f"{what}: policy was made for {policy.env._called} with {name} {mine}, and "
+                f"{env._called} has {its}; make one for this environment, such as dz.rl.mlp(env)"
             )
     _check_bounds(policy, env, what)
 
@@ -553,7 +553,7 @@ def _check_bounds(policy: Policy, env: Env, what: str) -> None:
         for (_, own), (_, other) in zip(trees.leaves(mine), trees.leaves(its), strict=True)
     ):
         raise InputError(
-            f"{what}: the policy's actions fill {mine}, and {type(env).__name__} has {its}, which would clip them; "
+            f"{what}: the policy's actions fill {mine}, and {env._called} has {its}, which would clip them; "
             f"evaluate it in a world of the same bounds, or train another one"
         )
 
@@ -579,7 +579,7 @@ def check_drawn(env: Env) -> None:
     space = env.action_space
     if any(isinstance(leaf, Box) and not leaf.dtype.is_floating_point for _, leaf in trees.leaves(space)):
         raise InputError(
-            f"policy: {type(env).__name__} has action_space {space} of whole numbers, and for a Box policies draw real "
+            f"policy: {env._called} has action_space {space} of whole numbers, and for a Box policies draw real "
             f"ones; declare dz.rl.Discrete(n), or a float32 Box whose numbers step rounds"
         )
 

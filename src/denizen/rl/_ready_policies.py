@@ -135,7 +135,7 @@ def conv_body(env: Env, channels: Sequence[int], hidden: int, what: str) -> nn.M
     shapes = [tuple(leaf.shape[1:]) for leaf in _tree.tensors(given)]
     if not any(len(shape) == 3 for shape in shapes):
         told = ", ".join(map(str, shapes))
-        raise InputError(f"{what}: {type(env).__name__} gives inputs {told}, expected (channels, height, width)")
+        raise InputError(f"{what}: {env._called} gives inputs {told}, expected (channels, height, width)")
     alone = isinstance(given, Tensor)
     return ConvEncoder(shapes[0], channels, hidden) if alone else TreeEncoder(shapes, channels, hidden)
 
@@ -180,7 +180,7 @@ def _flat_width(env: Env) -> int:
         return side_by_side(given).shape[1]
     if given.dim() < 2:
         raise InputError(
-            f"mlp: {type(env).__name__} gives inputs of shape ('rows',), expected an axis of numbers; declare its "
+            f"mlp: {env._called} gives inputs of shape ('rows',), expected an axis of numbers; declare its "
             f"observation_space with shape (1,)"
         )
     return given.flatten(1).shape[1]
