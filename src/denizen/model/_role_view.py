@@ -54,8 +54,8 @@ class RoleView(Env):
     def init(self, rng: Rng) -> Any:
         """Raise `ModelError`: other roles act too."""
         raise ModelError(
-            f"{self._called} is for making a policy; worlds are those of the environment itself, with a policy for each "
-            f"role"
+            f"{self._called} is for making a policy; worlds are those of the environment itself, with a policy "
+            f"for each role"
         )
 
 
