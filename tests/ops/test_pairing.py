@@ -43,10 +43,11 @@ def test_steps_aside(tools: Any, grid: Grid, named: bool) -> None:
     ids = torch.randint(0, 2**61, cell.shape) if named else None
     who = torch.randint(0, 2, cell.shape).to(torch.int8)
 
-    def moved(who: Any) -> Any:
-        return grid.random_neighbour(cell, Rng(torch.tensor([1, 2]), tools.step, num=cell.numel(), ids=ids), who=who)
+    def moved(cell: Any, ids: Any, key: Any, step: Any, who: Any) -> Any:
+        return grid.random_neighbour(cell, Rng(key, step, num=cell.numel(), ids=ids), who=who)
 
-    everybody, some = tools.both(moved, None), tools.both(moved, who)
+    given = cell, ids, torch.tensor([1, 2]), tools.step
+    everybody, some = tools.both(moved, *given, None), tools.both(moved, *given, who)
     assert torch.equal(some, torch.where(who != 0, everybody, cell))
 
 
