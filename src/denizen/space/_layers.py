@@ -1,6 +1,6 @@
 """Several contact graphs over the same agents, each with a name and a strength that may change with time."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from denizen.rng import Rng
 from denizen.space._edges import EdgeList
 from denizen.space._graph import Graph
 from denizen.space._mixing import Mixing
-from denizen.space._origin import Origin, origin, traced
+from denizen.space._origin import Origin, lots, origin, positive, traced
 
 
 class Layers:
@@ -112,14 +112,9 @@ class Layers:
             alive: mask `[agents]` of those who are there, where that changes: the others send nothing, and in a
                 `Mixing` they are no members of their group. Without it a `Mixing` meets the dead as often as ever.
         """
-        each = values if isinstance(values, Mapping) else dict.fromkeys(self.graphs, values)
+        each = self._of_the_living("sum", values, alive)
         for name in (*(scale or {}), *each):
             self._known(name)
-        if alive is not None:
-            if not isinstance(alive, Tensor) or alive.shape != (self.num_agents,):
-                got = tuple(alive.shape) if isinstance(alive, Tensor) else f"{type(alive).__name__} {alive!r}"
-                raise ModelError(f"Layers.sum: alive is {got}, expected a mask ({self.num_agents},)")
-            each = {name: torch.where(alive != 0, one, torch.zeros_like(one)) for name, one in each.items()}
         total: Any = 0.0
         for name, graph in self.graphs.items():
             if name not in each:
@@ -141,6 +136,7 @@ class Layers:
         reached: Mapping[str, Tensor] | None = None,
         step: Tensor | None = None,
         scale: Mapping[str, Any] | None = None,
+        alive: Tensor | None = None,
     ) -> Origin:
         """Who caused what happened, and in which layer: in proportion to value times weight times the layer's strength.
 
@@ -153,28 +149,60 @@ class Layers:
             reached: mask `[agents]` by layer of those whom it can reach; all where a layer is left out.
             step: as `sum` was given it.
             scale: as `sum` was given it.
+            alive: as `sum` was given it.
 
         Raises:
-            ModelError: a layer is `Mixing`, which has no edges, or the run is relaxed.
+            ModelError: in a relaxed run.
         """
-        each = values if isinstance(values, Mapping) else dict.fromkeys(self.graphs, values)
+        each = self._of_the_living("attribute", values, alive)
         for layer in (*(scale or {}), *(reached or {}), *each):
             self._known(layer)
-        graphs, factors, sent, to = [], [], [], []
-        for layer, graph in self.graphs.items():
+        factors, sent, to = [], [], []
+        for layer in self.graphs:
             if layer not in each:
                 raise ModelError(f"Layers.attribute: values has {', '.join(each)}, and none for {layer!r}")
-            if not isinstance(graph, Graph):
-                raise ModelError(
-                    f"Layers.attribute: {layer!r} is {type(graph).__name__}, which has no edges to run the race of "
-                    f"layers along; attribute with a Mixing alone, or give Graphs"
-                )
-            graphs.append(graph)
             sent.append(each[layer])
             to.append(happened * reached[layer] if reached and layer in reached else happened)
             factor = self._at(layer, step)
             factors.append(factor * scale[layer] if scale and layer in scale else factor)
-        return origin("Layers", rng, name, graphs, factors, to, sent)
+        graphs = [graph for graph in self.graphs.values() if isinstance(graph, Graph)]
+        if len(graphs) == len(self.graphs) and all(factor.dim() == 0 for factor in factors):
+            return origin("Layers", rng, name, graphs, factors, to, sent)
+        return self._by_layer(rng[name], factors, to, sent, alive)
+
+    def _by_layer(
+        self, rng: Rng, factors: Sequence[Tensor], happened: Sequence[Tensor], values: Sequence[Tensor], alive: Any
+    ) -> Origin:
+        """First the layer, in proportion to its part of the hazard, then who within it; lists have a place for each."""
+        _, lot = lots("Layers.attribute", rng, "layer")
+        there = [{"alive": alive} if isinstance(graph, Mixing) else {} for graph in self.graphs.values()]
+        end, ends = torch.zeros_like(lot), []
+        for graph, factor, to, sent, options in zip(
+            self.graphs.values(), factors, happened, values, there, strict=True
+        ):
+            part = factor.detach() * graph.sum(positive(sent), needed=to, **options).detach()
+            end = end + torch.where(to != 0, part, 0.0).clamp(min=0).to(torch.float64)
+            ends.append(end)
+        at, begin = torch.minimum(lot * end, end * (1 - 2.0**-52)), torch.zeros_like(lot)
+        source, layer = torch.full_like(lot, -1, dtype=torch.int32), torch.full_like(lot, -1, dtype=torch.int8)
+        for number, (graph, to, sent) in enumerate(zip(self.graphs.values(), happened, values, strict=True)):
+            picked = (to != 0) & (at >= begin) & (at < ends[number])
+            by = graph.attribute(rng, str(number), picked.to(torch.int8), sent, **there[number]).source
+            source, layer = torch.where(by >= 0, by, source), torch.where(by >= 0, number, layer)
+            begin = ends[number]
+        return Origin(source, layer.to(torch.int8))
+
+    def _of_the_living(
+        self, method: str, values: Tensor | Mapping[str, Tensor], alive: Tensor | None
+    ) -> Mapping[str, Tensor]:
+        """Values by layer, 0 of the dead."""
+        each = values if isinstance(values, Mapping) else dict.fromkeys(self.graphs, values)
+        if alive is None:
+            return each
+        if not isinstance(alive, Tensor) or alive.shape != (self.num_agents,):
+            got = tuple(alive.shape) if isinstance(alive, Tensor) else f"{type(alive).__name__} {alive!r}"
+            raise ModelError(f"Layers.{method}: alive is {got}, expected a mask ({self.num_agents},)")
+        return {name: torch.where(alive != 0, one, torch.zeros_like(one)) for name, one in each.items()}
 
     def traced(self, rng: Rng, name: str, index: Tensor, prob: Tensor | float | Mapping[str, Any]) -> Tensor:
         """Whom contact tracing finds; see `Graph.traced`. Strengths do not count.
