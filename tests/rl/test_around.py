@@ -100,6 +100,84 @@ def test_a_row_ends_where_a_life_ends_or_is_cut_off_in_its_midst():
     assert steps[0].observed.action_mask[0].tolist() == [True, True, True, False]
 
 
+class Parts(Counter):
+    """As it is, told and steered in parts, with planes and a number of which the critic alone sees the newest."""
+
+    action_space = dz.rl.Tuple((dz.rl.Discrete(4), dz.rl.Dict({"far": dz.rl.Box(-1, 1, (2,))})))
+    observation_space = dz.rl.Dict(
+        {
+            "plane": dz.rl.Box(0, 9, (2, 3, 3), torch.uint8),
+            "digit": dz.rl.Discrete(8),
+            "more": dz.rl.Tuple((dz.rl.MultiDiscrete((4, 8)), dz.rl.MultiBinary(3), dz.rl.Box(0, 99, ()))),
+        }
+    )
+    action_mask = dz.Env.action_mask
+
+    def step(self, now, action, rng):
+        return super().step(now, action[0], rng)
+
+    def observe(self, now):
+        step = now.time.step
+        bits = torch.arange(3) < now.at
+        return {
+            "more": (torch.stack([now.at % 4, step]), bits, now.at.to(torch.float32)),
+            "plane": torch.ones(2, 3, 3, dtype=torch.uint8) * step,
+            "digit": step,
+        }
+
+    def reward(self, before, action, now):
+        return super().reward(before, action[0], now) + action[1]["far"].sum()
+
+    def privileged_input(self, observation, privileged):
+        return observation["more"][2][:, None].to(torch.float32)
+
+
+def test_parts_of_what_is_seen_are_stacked_each_by_itself():
+    env = FrameStack(ActionRepeat(Parts(), 2), 3)
+    sees = env.observation_space
+    assert sees["plane"].shape == (3, 2, 3, 3)
+    assert sees["digit"] == dz.rl.MultiDiscrete((8, 8, 8))
+    assert sees["more"] == dz.rl.Tuple((dz.rl.MultiDiscrete((4, 8) * 3), dz.rl.MultiBinary(9), dz.rl.Box(0, 99, (3,))))
+    worlds = dz.rl.Worlds(env, 2, device="cpu")
+    worlds.reset()
+    far = torch.tensor([[0.25, 0.5], [0.0, 0.0]])
+    steps = [worlds.step((torch.tensor([1, 0]), {"far": far})) for _ in range(3)]
+    worlds.check()
+    assert [step.reward.tolist() for step in steps] == [[5.5, 2.0]] * 3
+    seen = steps[-1].observed.observation
+    assert seen["digit"].tolist() == [[2, 4, 6]] * 2
+    assert seen["plane"][:, :, 0, 0, 0].tolist() == [[2, 4, 6]] * 2
+    assert seen["more"][0].tolist() == [[2, 2, 0, 4, 2, 6], [0, 2, 0, 4, 0, 6]]
+    assert seen["more"][1].tolist() == [[1, 1, 0, 1, 1, 1, 1, 1, 1], [0] * 9]
+    assert seen["more"][2].tolist() == [[2, 4, 6], [0, 0, 0]]
+    inputs = env.network_input(seen)
+    assert inputs["plane"].shape == (2, 6, 3, 3)
+    assert inputs["plane"][0, :, 0, 0].tolist() == [2, 2, 4, 4, 6, 6]
+    assert inputs["digit"].shape == (2, 3 * 8)
+    assert inputs["digit"].nonzero()[:, 1].tolist() == [2, 8 + 4, 16 + 6] * 2
+    assert inputs["more"][2].tolist() == [[2, 4, 6], [0, 0, 0]]
+    assert env.privileged_input(seen, None).tolist() == [[6], [0]]
+    last = worlds.step((torch.tensor([0, 0]), {"far": far}))  # of the seventh step alone
+    assert last.reward.tolist() == [1.75, 1.0]
+    assert last.truncated.all()
+    assert last.final.observation["digit"].tolist() == [[4, 6, 7]] * 2
+    assert last.observed.observation["digit"].tolist() == [[0, 0, 0]] * 2
+
+
+def test_stacked_parts_are_learnt_and_resumed(tmp_path):
+    env = FrameStack(Parts(), 2)
+    ppo = dz.PPO(num_envs=4, num_steps=8, num_minibatches=2, update_epochs=1, learning_rate=1e-3)
+    options = {"device": "cpu", "progress": False, "compile": False}
+    make = lambda: dz.rl.mlp(env, (8,), normalise=True)
+    whole = dz.train(env, make(), ppo, 64, **options)
+    dz.train(env, make(), ppo, 32, folder=tmp_path / "run", **options)
+    resumed = dz.rl.resume(tmp_path / "run", env, make(), ppo, steps=32, progress=False)
+    weights = [result.policy.state_dict() for result in (whole, resumed)]
+    assert all(torch.equal(weights[1][name], one) for name, one in weights[0].items())
+    folder = FrameStack(Parts(), 2), FrameStack(Parts(), 3)
+    assert differences(*(fingerprint(one) for one in folder))
+
+
 @pytest.mark.parametrize("around", [ActionRepeat, FrameStack])
 @pytest.mark.parametrize("env", [Counter(), CartPole()], ids=lambda env: type(env).__name__)
 def test_once_is_as_without(around, env):
@@ -125,7 +203,9 @@ def test_each_step_of_a_row_draws_anew():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("env", [FrameStack(Pendulum(), 2), FrameStack(ActionRepeat(Counter(), 2), 3)], ids=str)
+@pytest.mark.parametrize(
+    "env", [FrameStack(Pendulum(), 2), FrameStack(ActionRepeat(Counter(), 2), 3), FrameStack(Parts(), 2)], ids=str
+)
 def test_environments_around_others_keep_the_rules(env):
     assert not dz.check(env).findings
 
@@ -181,11 +261,33 @@ def test_inputs_of_planes_lie_side_by_side():
     assert FrameStack(CartPole(), 2).observation_space.shape == (2, 4)
 
 
+class Late(Counter):
+    observation_space = dz.rl.Dict({"day": dz.rl.Discrete(3, start=1)})
+
+
+def test_a_look_that_is_built_otherwise_is_told():
+    class Odd(Parts):
+        def observe(self, now):
+            return {**super().observe(now), "more": (now.at, now.at)}
+
+    class Wide(Parts):
+        def observe(self, now):
+            return {**super().observe(now), "digit": torch.zeros(2)}
+
+    for env, told in (
+        (Odd(), r"what Odd.observe gave is a tuple of 2 at \['more'\], expected a tuple of 3"),
+        (Wide(), r"Wide.observe gave \(2,\) at \['digit'\], its observation_space has \(\)"),
+    ):
+        with pytest.raises(dz.errors.ModelError, match=told):
+            dz.rl.Worlds(FrameStack(env, 2), 2, device="cpu").reset()
+
+
 def test_what_does_not_fit_is_told():
     for make, said in [
         (lambda: FrameStack(CartPole(), 0), "FrameStack: frames=0"),
         (lambda: ActionRepeat(CartPole(), 1.5), "ActionRepeat: times=1.5"),
         (lambda: FrameStack(CartPole, 2), "FrameStack: env is the class CartPole"),
+        (lambda: FrameStack(Late(), 2), r"observations Discrete\(n=3, start=1\) at \['day'\]; choices of frames are"),
         (lambda: FrameStack(ActionRepeat(FrameStack(CartPole(), 2), 2), 2), "FrameStack: env has one already"),
     ]:
         with pytest.raises(dz.errors.InputError, match=said):

@@ -148,6 +148,54 @@ def test_what_is_seen_may_have_parts():
     assert infos[0]["terminal_observation"]["at"].tolist() == [2.5]
 
 
+class Choosing(Walk):
+    """Walks by two of its choices, which have parts; the first way is closed at 0."""
+
+    action_space = dz.rl.Tuple(
+        (dz.rl.Discrete(3, start=4), dz.rl.Dict({"way": dz.rl.MultiDiscrete((2, 2)), "on": dz.rl.MultiBinary(1)}))
+    )
+
+    def step(self, now, action, rng):
+        walks = (action[0] == 5) & (action[1]["on"][0] == 1)
+        return now.replace(at=now.at + 0.1 * self.strength * walks * (2 * action[1]["way"][1] - 1))
+
+    def action_mask(self, now):
+        open_ = torch.ones(9, dtype=torch.bool)
+        return torch.where(torch.arange(9) == 5, now.at > 0, open_)
+
+
+class Pushing(Walk):
+    """Walks by the sum of numbers of several parts."""
+
+    action_space = dz.rl.Dict({"b": dz.rl.Box(-1, [0.5, 1.0], (2,)), "a": dz.rl.Tuple((dz.rl.Box(-3, 2, (1, 1)),))})
+    action_mask = dz.Env.action_mask
+
+    def step(self, now, action, rng):
+        return now.replace(at=now.at + action["b"][1] + 10 * action["a"][0].sum())
+
+
+def test_actions_of_several_parts_are_flat_there():
+    vector = dz.rl.to_sb3(Choosing(), 2, device="cpu")
+    assert vector.action_space.nvec.tolist() == [3, 2, 2, 2]
+    vector.reset()
+    seen, *_ = vector.step(np.array([[1, 0, 1, 1], [0, 0, 1, 1]]))
+    assert seen.tolist() == [[1], [0]]
+    assert get_action_masks(vector)[:, 5].tolist() == [True, False]
+    learner = MaskablePPO("MlpPolicy", vector, n_steps=8, batch_size=16, n_epochs=1, seed=0, device="cpu")
+    learner.learn(16)
+
+    vector = dz.rl.to_sb3(Pushing(), 2, device="cpu")
+    assert vector.action_space.low.tolist() == [-1, -1, -3]
+    assert vector.action_space.high.tolist() == [0.5, 1, 2]
+    vector.reset()
+    seen, *_ = vector.step(np.array([[0.5, 1, 0.1], [-1, -0.25, 0]], np.float32))
+    assert seen[:, 0].tolist() == pytest.approx([2, -0.25])
+    vector = dz.rl.to_sb3(Choosing(), 1, device="cpu")
+    vector.reset()
+    with pytest.raises(ModelError, match=r"outside the action space at \[1\]\['way'\]"):
+        vector.step(np.array([[1, 0, 2, 1]]))
+
+
 def test_what_does_not_fit_is_refused(monkeypatch):
     with pytest.raises(InputError, match=r"to_sb3: env is the class Catch, expected a dz\.Env"):
         dz.rl.to_sb3(Catch, 2)
@@ -160,10 +208,11 @@ def test_what_does_not_fit_is_refused(monkeypatch):
         ("action_space", dz.rl.Box(0, 3, (2,), torch.int64), "draws real numbers for a Box"),
         ("observation_space", dz.rl.Discrete(4, start=-1), "counts from 0"),
         ("observation_space", dz.rl.Tuple((dz.rl.Discrete(4),)), "knows a flat Dict only"),
-        ("action_space", dz.rl.Dict({"a": dz.rl.Discrete(4)}), "acts in spaces of one part"),
+        ("action_space", dz.rl.Tuple((dz.rl.Discrete(4), dz.rl.Box(0, 1, ()))), "acts by choices or by numbers, not"),
+        ("action_space", dz.rl.Tuple((dz.rl.Box(0, 3, (), torch.int8),)), "draws real numbers for a Box"),
     ):
         odd = type("Odd", (Walk,), {attribute: space})
-        with pytest.raises(InputError, match=f"Odd has {attribute} .*, and Stable-Baselines3 {what}"):
+        with pytest.raises(InputError, match=f"Odd has {attribute}.*, and Stable-Baselines3 {what}"):
             dz.rl.to_sb3(odd(), 2)
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
     with pytest.raises(MissingExtra, match=r"pip install 'denizen\[sb3\]'"):
@@ -192,6 +241,12 @@ def test_its_dqn_and_sac_run():
     for row, world in np.argwhere(cut):  # the next observation is the last of that life: the pole cannot have jumped
         before, after = buffer.observations[row, world], buffer.next_observations[row, world]
         assert np.abs(np.arctan2(after[1], after[0]) - np.arctan2(before[1], before[0])) % (2 * np.pi) < 0.45
+
+
+@pytest.mark.slow
+def test_its_sac_pushes_by_several_parts():
+    vector = VecMonitor(dz.rl.to_sb3(Pushing(), 4, device="cpu"))
+    sb3.SAC("MlpPolicy", vector, learning_starts=40, train_freq=8, seed=0, device="cpu").learn(200)
 
 
 @pytest.mark.long

@@ -174,7 +174,7 @@ class FlatEnv(FlatWorld):
     def _by_actor(self, action: Any) -> dict[str, Any]:
         """Actions of a world with roles as its author takes them."""
         assert self.roles is not None
-        return {n: by_role.by_actor(role, role.action_space, action[n]) for n, role in self.roles.items()}
+        return {n: by_role.by_actor(role.count, role.action_space, action[n]) for n, role in self.roles.items()}
 
     def _observed_by_role(self, observation: Any, mask: Any, acting: Any) -> Observed:
         """What is seen of a world with roles: masks of all actors in a row, and flags of all actors."""
@@ -203,7 +203,7 @@ class FlatEnv(FlatWorld):
             by_role.of_actors(part, role.count, f"{what} of {name!r}{trees.at(path)}", leaf.shape).to(leaf.dtype)
             for part, (path, leaf) in zip(parts, trees.leaves(space), strict=True)
         ]
-        return by_role.of_all(role, space, trees.built(space, kept))
+        return by_role.of_all(role.count, space, trees.built(space, kept))
 
     def _joined(self, what: str, value: Any, more: dict[str, tuple[int, ...]]) -> Tensor:
         """Flags of all actors in a row; those of roles that were left out are True."""

@@ -83,22 +83,22 @@ def together(roles: Roles, attribute: str) -> trees.Dict:
     return trees.Dict({name: beside(getattr(role, attribute), role.count) for name, role in roles.items()})
 
 
-def by_actor(role: Role, space: trees.Space, value: Any) -> Any:
-    """What actors of a role do or see together, `[*lead, …]` at each leaf, as `[*lead, count, …]`."""
-    joint = beside(space, role.count)
+def by_actor(count: int, space: trees.Space, value: Any) -> Any:
+    """What so many actors do or see together, `[*lead, …]` at each leaf, as `[*lead, count, …]`."""
+    joint = beside(space, count)
     parts = zip(trees.values(joint, value), trees.leaves(joint), trees.leaves(space), strict=True)
     return trees.built(
         space,
         [
-            part.reshape(*part.shape[: part.dim() - len(both.shape)], role.count, *leaf.shape)
+            part.reshape(*part.shape[: part.dim() - len(both.shape)], count, *leaf.shape)
             for part, (_, both), (_, leaf) in parts
         ],
     )
 
 
-def of_all(role: Role, space: trees.Space, value: Any) -> Any:
+def of_all(count: int, space: trees.Space, value: Any) -> Any:
     """The inverse of `by_actor`."""
-    joint = beside(space, role.count)
+    joint = beside(space, count)
     parts = zip(trees.values(space, value), trees.leaves(joint), trees.leaves(space), strict=True)
     return trees.built(
         joint,

@@ -18,8 +18,10 @@ from torch import Tensor
 from denizen import _tree
 from denizen._arguments import whole
 from denizen.errors import InputError, ModelError
-from denizen.model import Box, Env, Kind, Model, State
+from denizen.model import Discrete, Env, Kind, Model, Space, State
+from denizen.model import _space_trees as trees
 from denizen.model._model import kind, value
+from denizen.model._roles import beside, by_actor, of_all
 from denizen.model._state import OWNED, Time, form, make, own, values
 from denizen.rl._worlds import check_env, check_no_roles
 from denizen.rng import Rng
@@ -113,8 +115,9 @@ class Around(Env):
 class FrameStack(Around):
     """Observations are the last `frames` ones, the newest last: of shape `(frames, …)`.
 
-    Where a life begins the first one stands in for those before it. Inputs of networks are frames side by side on their
-    first axis, such as channels. What is privileged stays that of the newest.
+    Of a space of several parts each part is stacked by itself; a `Discrete` becomes a `MultiDiscrete`, one factor for
+    each frame, and so on. Where a life begins the first one stands in for those before it. Inputs of networks are
+    frames side by side on their first axis, such as channels. What is privileged stays that of the newest.
 
     ```python
     env = dz.rl.FrameStack(Breakout(), 4)
@@ -129,15 +132,17 @@ class FrameStack(Around):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "frames", whole("FrameStack", "frames", self.frames, 1))
-        if not isinstance(self.env.observation_space, Box):
-            raise InputError(f"FrameStack: env has observations {self.env.observation_space}, expected a dz.rl.Box")
+        for path, leaf in trees.leaves(self.env.observation_space):
+            if isinstance(leaf, Discrete) and leaf.start:
+                raise InputError(
+                    f"FrameStack: env has observations {leaf}{trees.at(path)}; choices of frames are numbered from 0, "
+                    f"so leave start out"
+                )
 
     @property
-    def observation_space(self) -> Box:  # pyrefly: ignore
+    def observation_space(self) -> Space:
         """That of the environment inside, `frames` times."""
-        space = self.env.observation_space
-        assert isinstance(space, Box)
-        return Box(space.low, space.high, (self.frames, *space.shape), space.dtype)
+        return beside(self.env.observation_space, self.frames)
 
     def init(self, rng: Rng) -> State:
         """The first state inside, and its look."""
@@ -147,49 +152,80 @@ class FrameStack(Around):
         """The next one inside, and its look."""
         return self._filled(self._anew(ended, rng), type(ended))
 
-    def step(self, now: Any, action: Tensor, rng: Rng) -> State:  # pyrefly: ignore
+    def step(self, now: Any, action: Any, rng: Rng) -> State:  # pyrefly: ignore
         """The state inside one step on; its look comes after the others."""
         before = self.inside(now)
         new = self._on(before, self.env.step(before, action, rng))
-        kept = getattr(now, _FRAMES).narrow(self._axis, 1, self.frames - 1)
-        frames = torch.cat([kept, self._look(new).unsqueeze(self._axis)], self._axis)
-        return make(type(now), {**values(new), _FRAMES: frames})
+        frames = {}
+        for name, look in zip(self._names, self._look(new), strict=True):
+            kept = getattr(now, name).narrow(self._axis, 1, self.frames - 1)
+            frames[name] = torch.cat([kept, look.unsqueeze(self._axis)], self._axis)
+        return make(type(now), {**values(new), **frames})
 
-    def observe(self, now: Any) -> Tensor:
+    def observe(self, now: Any) -> Any:
         """The frames."""
-        return getattr(now, _FRAMES)
+        space = self.env.observation_space
+        return of_all(self.frames, space, trees.built(space, [getattr(now, name) for name in self._names]))
 
-    def network_input(self, observation: Tensor) -> Tensor:
+    def network_input(self, observation: Any) -> Any:
         """Inputs of all frames, side by side on the first axis of one."""
-        given = self.env.network_input(observation.flatten(0, 1)).unflatten(0, (-1, self.frames))
+        rows = _tree.map_tensors(lambda part: part.flatten(0, 1), self._by_frame(observation))
+        return _tree.map_tensors(self._side_by_side, self.env.network_input(rows))
+
+    def privileged_input(self, observation: Any, privileged: Tensor | None) -> Tensor | None:
+        """Of the newest frame."""
+        newest = _tree.map_tensors(lambda part: part[:, -1], self._by_frame(observation))
+        return self.env.privileged_input(newest, privileged)
+
+    def _by_frame(self, observation: Any) -> Any:
+        """`[batch, frames, …]` at each leaf inside."""
+        return by_actor(self.frames, self.env.observation_space, observation)
+
+    def _side_by_side(self, given: Tensor) -> Tensor:
+        given = given.unflatten(0, (-1, self.frames))
         return given.flatten(1, 2) if given.dim() > 2 else given
 
-    def privileged_input(self, observation: Tensor, privileged: Tensor | None) -> Tensor | None:
-        """Of the newest frame."""
-        return self.env.privileged_input(observation[:, -1], privileged)
+    @property
+    def _names(self) -> list[str]:
+        """Of the fields of a state that hold frames, one for each leaf."""
+        space = self.env.observation_space
+        if not isinstance(space, trees.Tree):
+            return [_FRAMES]
+        return [f"{_FRAMES}_{number}" for number in range(len(trees.leaves(space)))]
 
     @property
     def _axis(self) -> int:
         """Of the frames in a state."""
         return 0 if self.num_actors is None else 1
 
-    def _look(self, now: Any) -> Tensor:
-        look, wanted = self.env.observe(now), self.env.observation_space
+    def _look(self, now: Any) -> list[Tensor]:
+        """What is seen, by leaf."""
+        name, space = type(self.env).__name__, self.env.observation_space
+        try:
+            looks = trees.values(space, self.env.observe(now))
+        except InputError as error:
+            raise ModelError(f"what {name}.observe gave {error}") from error
         lead = () if self.num_actors is None else (self.num_actors,)
-        if not isinstance(look, Tensor) or look.shape != (*lead, *wanted.shape):
-            found = tuple(look.shape) if isinstance(look, Tensor) else type(look).__name__
-            name = type(self.env).__name__
-            raise ModelError(f"{name}.observe gave {found}, its observation_space has {(*lead, *wanted.shape)}")
-        return look.to(wanted.dtype)
+        kept = []
+        for look, (path, leaf) in zip(looks, trees.leaves(space), strict=True):
+            if not isinstance(look, Tensor) or look.shape != (*lead, *leaf.shape):
+                found = tuple(look.shape) if isinstance(look, Tensor) else type(look).__name__
+                wanted = (*lead, *leaf.shape)
+                raise ModelError(f"{name}.observe gave {found}{trees.at(path)}, its observation_space has {wanted}")
+            kept.append(look.to(leaf.dtype))
+        return kept
 
     def _filled(self, begun: Any, cls: type[State] | None = None) -> Any:
         """The state around a first one; of a new class where there is none yet."""
-        look = self._look(begun)
+        looks = dict(zip(self._names, self._look(begun), strict=True))
         if cls is None:
-            axes = tuple(f"{_FRAMES}_{number}" for number in range(look.dim() + 1))
-            cls = _state(type(begun), ((_FRAMES, AsItIs(axes=axes, dtype=look.dtype)),))
-        frames = torch.stack([look] * self.frames, self._axis)
-        return make(cls, {**values(begun), _FRAMES: frames})
+            kinds = {
+                name: AsItIs(axes=tuple(f"{name}_{number}" for number in range(look.dim() + 1)), dtype=look.dtype)
+                for name, look in looks.items()
+            }
+            cls = _state(type(begun), tuple(kinds.items()))
+        frames = {name: torch.stack([look] * self.frames, self._axis) for name, look in looks.items()}
+        return make(cls, {**values(begun), **frames})
 
 
 class ActionRepeat(Around):
@@ -231,7 +267,7 @@ class ActionRepeat(Around):
         """The next one inside."""
         return self._counted(self._anew(ended, rng), type(ended))
 
-    def step(self, now: Any, action: Tensor, rng: Rng) -> State:  # pyrefly: ignore
+    def step(self, now: Any, action: Any, rng: Rng) -> State:  # pyrefly: ignore
         """A row of steps inside."""
         env, limit = self.env, self.env.time_limit
         state = self.inside(now)
@@ -257,7 +293,7 @@ class ActionRepeat(Around):
         summed = {_REWARD: reward, _STEPS: state.time.step.to(torch.int32), **({_FLOWS: flows} if takes else {})}
         return make(type(now), {**values(state), **summed})
 
-    def reward(self, before: Any, action: Tensor, now: Any) -> Tensor:
+    def reward(self, before: Any, action: Any, now: Any) -> Tensor:
         """Of the row."""
         return getattr(now, _REWARD)
 

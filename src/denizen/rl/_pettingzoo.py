@@ -144,7 +144,7 @@ class _PettingZooWorld:
     def _action(self, actions: dict[str, Any]) -> Any:
         kinds = {kind: self._of_kind(kind, actions) for kind in self._spaces}
         if self._roles is not None:
-            return {n: of_all(role, role.action_space, kinds[n]) for n, role in self._roles.items()}
+            return {n: of_all(role.count, role.action_space, kinds[n]) for n, role in self._roles.items()}
         return kinds["agent"]
 
     def _of_kind(self, kind: str, actions: dict[str, Any]) -> Any:
@@ -178,7 +178,7 @@ class _PettingZooWorld:
         for kind, (space, _) in self._spaces.items():
             looks = observed.observation
             if self._roles is not None:
-                looks = by_actor(self._roles[kind], space, looks[kind])
+                looks = by_actor(self._roles[kind].count, space, looks[kind])
             seen[kind] = _tree.map_tensors(self._rows, looks)
         found = {}
         for name in names:

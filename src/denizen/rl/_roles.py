@@ -130,7 +130,7 @@ def seen_by(party: Party, observed: Observed) -> Observed:
     roles = party.view.env.roles
     assert roles is not None
     space, where = party.view.observation_space, places(roles)
-    looks = [trees.packed(space, by_actor(roles[n], space, observed.observation[n])) for n in party.roles]
+    looks = [trees.packed(space, by_actor(roles[n].count, space, observed.observation[n])) for n in party.roles]
     mask = acting = None
     if observed.action_mask is not None:
         sizes = [role.count * sum(role.action_space.factors) for role in roles.values()]
@@ -164,7 +164,7 @@ def actions_of(env: Env, chosen: list[tuple[Party, Tensor]]) -> dict[str, Any]:
         for name in party.roles:
             role = env.roles[name]
             part = trees.mapped(space, lambda leaf, _, b=begin, c=role.count: leaf[:, b : b + c], given)
-            found[name] = of_all(role, space, part)
+            found[name] = of_all(role.count, space, part)
             begin += role.count
     return {name: found[name] for name in env.roles}
 

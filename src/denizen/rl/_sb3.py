@@ -1,6 +1,7 @@
 """Worlds for users of Stable-Baselines3."""
 
 import functools
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,8 +11,8 @@ from torch import Tensor
 
 from denizen._arguments import whole
 from denizen.errors import InputError, need
-from denizen.model import Box, Dict, Discrete, Env, Space, Tuple
-from denizen.model._space_trees import Tree, leaves
+from denizen.model import Box, Dict, Discrete, Env, MultiDiscrete, Space, Tuple
+from denizen.model import _space_trees as trees
 from denizen.rl._gymnasium import begun, check_one_actor, check_options, drawn, draws, finals
 from denizen.rl._gymnasium_spaces import array, arrays, tensors_of, to_space
 from denizen.rl._worlds import Step, Worlds
@@ -44,7 +45,9 @@ def to_sb3(
     Returns:
         A `stable_baselines3.common.vec_env.VecEnv`. Of a life that ended, the last observation is
         `infos[world]["terminal_observation"]`, and `infos[world]["TimeLimit.truncated"]` says that it was only cut off.
-        Series of the environment are in the infos; masks are what sb3-contrib's `MaskablePPO` asks for.
+        Series of the environment are in the infos; masks are what sb3-contrib's `MaskablePPO` asks for. That library
+        knows no `Dict` or `Tuple` of actions: one of choices is a `MultiDiscrete` there, a factor for each choice, and
+        one of float boxes a single `Box`, their numbers side by side, each in the order of the parts.
 
     Raises:
         InputError: an argument does not fit, or Stable-Baselines3 has no such space.
@@ -61,27 +64,53 @@ def _check_spaces(env: Env) -> None:
     """Raise `InputError` where Stable-Baselines3 learns from no such space."""
     name = type(env).__name__
     acts, sees = env.action_space, env.observation_space
-    if isinstance(acts, Tree):
-        raise InputError(f"to_sb3: {name} has action_space {acts}, and Stable-Baselines3 acts in spaces of one part")
-    nested = isinstance(sees, Dict) and any(isinstance(part, Tree) for _, part in sees.items())
+    boxes = {isinstance(leaf, Box) for _, leaf in trees.leaves(acts)}
+    if len(boxes) > 1:
+        raise InputError(
+            f"to_sb3: {name} has action_space {acts}, and Stable-Baselines3 acts by choices or by numbers, not by "
+            f"both; take dz.PPO, or make the numbers choices"
+        )
+    nested = isinstance(sees, Dict) and any(isinstance(part, trees.Tree) for _, part in sees.items())
     if isinstance(sees, Tuple) or nested:
         raise InputError(f"to_sb3: {name} has observation_space {sees}, and Stable-Baselines3 knows a flat Dict only")
     for what in ("action_space", "observation_space"):
-        for path, space in leaves(getattr(env, what)):
+        for path, space in trees.leaves(getattr(env, what)):
             _check_leaf(name, what + path, space)
 
 
 def _check_leaf(name: str, what: str, space: Space) -> None:
-    if isinstance(space, Discrete) and space.start:
+    if isinstance(space, Discrete) and space.start and not what.startswith("action_space["):
         raise InputError(
             f"to_sb3: {name} has {what} {space}, and Stable-Baselines3 counts from 0; declare Discrete({space.n}), "
             f"and add {space.start} where it is used"
         )
-    if what == "action_space" and isinstance(space, Box) and not space.dtype.is_floating_point:
+    if what.startswith("action_space") and isinstance(space, Box) and not space.dtype.is_floating_point:
         raise InputError(
             f"to_sb3: {name} has action_space {space}, and Stable-Baselines3 draws real numbers for a Box; declare "
             f"a MultiDiscrete or MultiBinary for whole ones"
         )
+
+
+def _flat(acts: Space) -> Space:
+    """A space of actions as that library knows it; `_parts` has its values back."""
+    leaves = [leaf for _, leaf in trees.leaves(acts)]
+    if not isinstance(acts, trees.Tree):
+        return acts
+    if not isinstance(leaves[0], Box):
+        return MultiDiscrete(acts.factors)
+    low, high = zip(*(leaf.spans(torch.device("cpu")) for leaf in leaves if isinstance(leaf, Box)), strict=True)
+    bounds = torch.cat(low), torch.cat(high)
+    return Box(bounds[0].numpy(), bounds[1].numpy(), tuple(bounds[0].shape))
+
+
+def _parts(acts: Space, action: Tensor) -> Any:
+    """Actions of the space itself from those of its `_flat` one, `[worlds, …]`."""
+    if not isinstance(acts, trees.Tree):
+        return action
+    leaves = [leaf for _, leaf in trees.leaves(acts)]
+    columns = action.split([math.prod(leaf.shape) for leaf in leaves], -1)
+    parts = [column.reshape(-1, *leaf.shape) for column, leaf in zip(columns, leaves, strict=True)]
+    return trees.built(acts, [part + getattr(leaf, "start", 0) for part, leaf in zip(parts, leaves, strict=True)])
 
 
 @functools.cache
@@ -113,7 +142,8 @@ class _SB3Worlds:
         self.worlds, self._mode = worlds, draws(worlds)
         self._mask: Tensor | None = None
         self._stepped: Step | None = None
-        sees, acts = to_space(worlds.env.observation_space), to_space(worlds.env.action_space)
+        self._acts = _flat(worlds.env.action_space)
+        sees, acts = to_space(worlds.env.observation_space), to_space(self._acts)
         super().__init__(worlds.num_envs, sees, acts)  # type: ignore[call-arg]
 
     def reset(self) -> Any:
@@ -132,7 +162,8 @@ class _SB3Worlds:
 
     def step_async(self, actions: np.ndarray) -> None:
         """Begin a step; a GPU computes it while the host goes on."""
-        self._stepped = self.worlds.step(tensors_of(self.worlds.env.action_space, actions))
+        action = tensors_of(self._acts, actions)
+        self._stepped = self.worlds.step(_parts(self.worlds.env.action_space, action))
 
     def step_wait(self) -> tuple[Any, np.ndarray, np.ndarray, list[dict[str, Any]]]:
         """(observations, rewards, dones, infos) of the step that was begun.
