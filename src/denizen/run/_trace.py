@@ -17,6 +17,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from denizen.run._engine import RunState, Stepper
+from denizen.run._recorder import record
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,17 +120,29 @@ def recorded(
         arguments: like those that the graph is for; not changed.
         in_place: keep writes, those into arguments too; else the graph has none.
     """
-    if in_place:
-        with one_mode(), torch.no_grad():
-            module = make_fx(function)(*[argument.clone() for argument in arguments])
-        return _finished(module)
-    arguments = [argument.detach() for argument in arguments]  # a tensor given twice would be taken for one input
-    with one_mode(), torch.no_grad():
-        module = make_fx(function)(*arguments)
-        if any(_writes(node) for node in module.graph.nodes):  # `hazard[:10] = 1.0`: what it changes is not its result
-            pure = torch.func.functionalize(module, remove="mutations")
-            module = make_fx(pure, {torch.ops.aten.copy.default: _copied})(*arguments)
-    return _finished(module)
+    with torch.no_grad():
+        if in_place:
+            return _finished(*_record(function, [argument.clone() for argument in arguments]))
+        arguments = [argument.detach() for argument in arguments]  # a tensor given twice would be taken for one input
+        root, graph = _record(function, arguments)
+        if any(_writes(node) for node in graph.nodes):  # `hazard[:10] = 1.0`: what it changes is not its result
+            pure = torch.func.functionalize(GraphModule(root, graph), remove="mutations")
+            root, graph = _record(pure, arguments, {torch.ops.aten.copy.default: _copied})
+    return _finished(root, graph)
+
+
+def _record(
+    function: Callable[..., list[Tensor]],
+    arguments: list[Tensor],
+    rules: Mapping[Any, Callable[..., Any]] | None = None,
+) -> tuple[torch.nn.Module, Graph]:
+    """(what holds the constants, the graph) of a function."""
+    try:
+        return record(function, arguments, rules or {})
+    except Exception:  # also an author's, which make_fx meets again
+        with one_mode():
+            module = make_fx(function, dict(rules or {}))(*arguments)
+        return module, module.graph
 
 
 @contextmanager
@@ -146,25 +159,29 @@ COPIES = "denizen_copies"  # of constants, in the module's meta: (name of the co
 LIFTS = (torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift_fresh.default)
 
 
-def _finished(module: GraphModule) -> GraphModule:
+def _finished(root: torch.nn.Module, graph: Graph) -> GraphModule:
     """Without what is not used, and with constants where they are used: a captured graph copies nothing of the host."""
-    for node in list(module.graph.nodes):
-        if node.op != "get_attr" or not isinstance(getattr(module, node.target, None), Tensor):
+    copies = []
+    for node in list(graph.nodes):
+        if node.op != "get_attr" or not isinstance(getattr(root, node.target, None), Tensor):
             continue
         for copy in [user for user in node.users if calls(user, *LIFTS)]:
             if _only_read(copy):
                 copy.replace_all_uses_with(node)
         for moved in [user for user in node.users if calls(user, torch.ops.aten._to_copy.default)]:
             name = f"{node.target}_{moved.name}"
-            module.register_buffer(name, moved.target(getattr(module, node.target), **moved.kwargs))
-            module.meta.setdefault(COPIES, []).append((str(node.target), name))
-            with module.graph.inserting_before(moved):
-                constant = module.graph.get_attr(name)
+            root.register_buffer(name, moved.target(getattr(root, node.target), **moved.kwargs))
+            copies.append((str(node.target), name))
+            with graph.inserting_before(moved):
+                constant = graph.get_attr(name)
                 if not _only_read(moved):
-                    constant = module.graph.call_function(torch.ops.aten.clone.default, (constant,))
+                    constant = graph.call_function(torch.ops.aten.clone.default, (constant,))
                 moved.replace_all_uses_with(constant)
-    module.graph.eliminate_dead_code()
-    module.recompile()
+    graph.eliminate_dead_code()
+    module = GraphModule(root, graph)  # which takes over what the graph names
+    for name, _ in copies:
+        module.register_buffer(name, getattr(root, name))
+    module.meta[COPIES] = copies
     return module
 
 

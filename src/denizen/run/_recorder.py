@@ -1,0 +1,164 @@
+"""Records the torch operations of a function as a flat graph, as `make_fx` does in about five times the time.
+
+`make_fx` serves symbolic shapes, subclasses, and much else that a step has not, and pays for it at each operation. What
+is not known here, such as operations that take functions, raises; then it is `make_fx`'s to record, or to refuse.
+"""
+
+import functools
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import Graph, Node
+from torch.fx.experimental.proxy_tensor import autograd_would_have_decomposed
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+PLAIN = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+MOST = 1  # numbers in a constant whose value may be read while it is recorded, as for `make_fx`
+
+
+class Unknown(Exception):
+    """An operation or argument that is not recorded here."""
+
+
+def record(
+    function: Callable[..., Sequence[Tensor]], arguments: Sequence[Tensor], rules: Mapping[Any, Callable[..., Any]]
+) -> tuple[nn.Module, Graph]:
+    """What a function does with tensors, each of which counts as one input: (what holds the constants, the graph).
+
+    Args:
+        function: what to record; runs once.
+        arguments: no two of them the same tensor.
+        rules: what to do instead of an operation.
+    """
+    recorder = _Recorder(rules)
+    for number, argument in enumerate(arguments):
+        recorder.see(argument, recorder.graph.placeholder(f"arg{number}_1"))
+    cached = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)  # a weight that was cast before would be a constant
+    try:
+        with recorder:
+            results = function(*arguments)
+    finally:
+        torch.set_autocast_cache_enabled(cached)
+    recorder.graph.output([recorder.argument(result) for result in results])
+    return recorder.root, recorder.graph
+
+
+class _Recorder(TorchDispatchMode):
+    """Adds a node for each operation within.
+
+    Attributes:
+        root: holds the constants.
+        graph: the graph so far.
+    """
+
+    supports_higher_order_operators = True  # so that they come here, and are refused
+
+    def __init__(self, rules: Mapping[Any, Callable[..., Any]]) -> None:
+        super().__init__()
+        self.root, self.graph = nn.Module(), Graph()
+        self._rules = rules
+        self._seen: Any = WeakTensorKeyDictionary()  # (node, whether its values depend on small constants alone)
+        self._names: Any = WeakTensorKeyDictionary()  # of constants
+        self._fake = FakeTensorMode()  # one for all: each keeps Python's stack, which takes long
+        self._like: dict[Any, Tensor] = {}
+
+    def see(self, tensor: Tensor, node: Node, known: bool = False) -> None:
+        """Note that a node stands for a tensor."""
+        self._seen[tensor] = (node, known and tensor.numel() <= MOST)
+        node.meta["val"] = self._value(tensor)
+
+    def argument(self, value: Any) -> Any:
+        """What stands for an operation's argument in the graph."""
+        if isinstance(value, Tensor):
+            seen = self._seen.get(value)
+            return self._constant(value) if seen is None else seen[0]
+        if isinstance(value, list | tuple):
+            return [self.argument(part) for part in value]
+        if not isinstance(value, PLAIN):
+            raise Unknown(type(value))
+        return value
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not isinstance(func, torch._ops.OpOverload):
+            raise Unknown(func)
+        rule = self._rules.get(func) or _decomposition(func, [*args, *kwargs.values()])
+        if rule is not None:
+            with self:
+                return rule(*args, **kwargs)
+        seen = [self._seen.get(value) for value in _tensors([*args, *kwargs.values()])]
+        fixed = all(known for _, known in filter(None, seen))
+        if torch.Tag.data_dependent_output in func.tags:
+            if not fixed:
+                raise Unknown(func)  # a value that differs from call to call
+            return func(*args, **kwargs)
+        lifted = func is torch.ops.aten.lift_fresh.default
+        if lifted:  # what follows may write into it
+            func = torch.ops.aten.lift_fresh_copy.default
+        taken = tuple(self.argument(value) for value in args)
+        named = {name: self.argument(value) for name, value in kwargs.items()}
+        node = self.graph.create_node("call_function", func, taken, named, func.overloadpacket.__name__)
+        result = func(*args, **kwargs)
+        random = torch.Tag.nondeterministic_seeded in func.tags
+        self._note(result, node, lifted or (fixed and any(seen) and not random))
+        return result
+
+    def _note(self, result: Any, node: Node, known: bool) -> None:
+        """Nodes for what an operation returned."""
+        if isinstance(result, Tensor):
+            self.see(result, node, known)
+        elif isinstance(result, list | tuple):
+            node.meta["val"] = type(result)([self._value(part) for part in result])
+            for place, part in enumerate(result):
+                if isinstance(part, Tensor):
+                    self.see(part, self.graph.call_function(operator.getitem, (node, place)), known)
+
+    def _constant(self, tensor: Tensor) -> Node:
+        """A use of a tensor that no operation made."""
+        name = self._names.get(tensor)
+        if name is None:
+            kind = "_param_constant" if isinstance(tensor, nn.Parameter) else "_tensor_constant"
+            name = f"{kind}{sum(held.startswith(kind) for held in self._names.values())}"
+            self._names[tensor] = name
+            setattr(self.root, name, tensor)
+        node = self.graph.get_attr(name)
+        node.meta["val"] = self._value(tensor)
+        return node
+
+    def _value(self, tensor: Any) -> Any:
+        """A tensor without memory that tells shape, strides, dtype and device."""
+        if not isinstance(tensor, Tensor):
+            return tensor
+        form = (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+        if form not in self._like:
+            with self._fake:
+                self._like[form] = torch.empty_strided(form[0], form[1], dtype=form[2], device=form[3])
+        return self._like[form]
+
+
+def _tensors(values: Sequence[Any]) -> Iterator[Tensor]:
+    """All tensors, those in lists too."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _decomposition(func: Any, values: Sequence[Any]) -> Callable[..., Any] | None:
+    """What autograd would have run in place of an operation that consists of others."""
+    if not _consists_of_others(func) or not autograd_would_have_decomposed(func, list(_tensors(values))):
+        return None
+    return func.decompose
+
+
+@functools.cache
+def _consists_of_others(func: Any) -> bool:
+    aten = torch.ops.aten
+    return func not in (aten.size.default, aten.stride.default, aten.storage_offset.default) and func._can_decompose()
