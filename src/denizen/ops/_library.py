@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from denizen.errors import ModelError
 
@@ -54,9 +55,16 @@ def variant(device: torch.device) -> str:
     return "numba" if device.type == "cpu" and _takes_numba() else "reference"
 
 
+class Tracer(TorchDispatchMode):
+    """A mode that makes a graph of torch.fx of what runs within it."""
+
+
 def traced() -> bool:
     """Whether what runs becomes a graph of torch.fx."""
-    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
+    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None:
+        return True
+    places = range(torch._C._len_torch_dispatch_stack())
+    return any(isinstance(torch._C._get_dispatch_stack_at(place), Tracer) for place in places)
 
 
 def once_for_all(function: Callable[[], bool]) -> Callable[[], bool]:

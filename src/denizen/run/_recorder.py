@@ -13,12 +13,18 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
-from torch.fx.experimental.proxy_tensor import autograd_would_have_decomposed
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.fx.experimental import proxy_tensor
 from torch.utils.weak import WeakTensorKeyDictionary
+
+from denizen import ops
+from denizen.errors import ModelError
 
 PLAIN = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 MOST = 1  # numbers in a constant whose value may be read while it is recorded, as for `make_fx`
+READ = (
+    "what is recorded once and then run at every step reads the value of a tensor (if, while, float(…), .item()), "
+    "which may differ from step to step; use torch.where(condition, this, that)"
+)
 
 
 class Unknown(Exception):
@@ -49,7 +55,7 @@ def record(
     return recorder.root, recorder.graph
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(ops.Tracer):
     """Adds a node for each operation within.
 
     Attributes:
@@ -88,15 +94,19 @@ class _Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if not isinstance(func, torch._ops.OpOverload):
             raise Unknown(func)
-        rule = self._rules.get(func) or _decomposition(func, [*args, *kwargs.values()])
+        tensors = list(_tensors([*args, *kwargs.values()]))
+        seen = [self._seen.get(value) for value in tensors]
+        for value, found in zip(tensors, seen, strict=True):
+            if found is None and type(value) not in proxy_tensor.HANDLED_TYPES:
+                raise Unknown(type(value))  # a class that may consist of other tensors
+        rule = self._rules.get(func) or _decomposition(func, tensors)
         if rule is not None:
             with self:
                 return rule(*args, **kwargs)
-        seen = [self._seen.get(value) for value in _tensors([*args, *kwargs.values()])]
         fixed = all(known for _, known in filter(None, seen))
         if torch.Tag.data_dependent_output in func.tags:
             if not fixed:
-                raise Unknown(func)  # a value that differs from call to call
+                raise ModelError(READ)
             return func(*args, **kwargs)
         lifted = func is torch.ops.aten.lift_fresh.default
         if lifted:  # what follows may write into it
@@ -105,9 +115,18 @@ class _Recorder(TorchDispatchMode):
         named = {name: self.argument(value) for name, value in kwargs.items()}
         node = self.graph.create_node("call_function", func, taken, named, func.overloadpacket.__name__)
         result = func(*args, **kwargs)
+        if func._schema.is_mutable and not fixed:
+            self._forget(tensors)
         random = torch.Tag.nondeterministic_seeded in func.tags
         self._note(result, node, lifted or (fixed and any(seen) and not random))
         return result
+
+    def _forget(self, written: Sequence[Tensor]) -> None:
+        """Note that values which may share memory with these depend on more than constants."""
+        places = {tensor.untyped_storage()._cdata for tensor in written}
+        for tensor, (node, known) in list(self._seen.items()):
+            if known and tensor.untyped_storage()._cdata in places:
+                self._seen[tensor] = (node, False)
 
     def _note(self, result: Any, node: Node, known: bool) -> None:
         """Nodes for what an operation returned."""
@@ -151,9 +170,9 @@ def _tensors(values: Sequence[Any]) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-def _decomposition(func: Any, values: Sequence[Any]) -> Callable[..., Any] | None:
+def _decomposition(func: Any, tensors: list[Tensor]) -> Callable[..., Any] | None:
     """What autograd would have run in place of an operation that consists of others."""
-    if not _consists_of_others(func) or not autograd_would_have_decomposed(func, list(_tensors(values))):
+    if not _consists_of_others(func) or not proxy_tensor.autograd_would_have_decomposed(func, tensors):
         return None
     return func.decompose
 

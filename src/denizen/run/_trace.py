@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from denizen.errors import ModelError
 from denizen.run._engine import RunState, Stepper
 from denizen.run._recorder import record
 
@@ -139,10 +140,13 @@ def _record(
     """(what holds the constants, the graph) of a function."""
     try:
         return record(function, arguments, rules or {})
-    except Exception:  # also an author's, which make_fx meets again
-        with one_mode():
-            module = make_fx(function, dict(rules or {}))(*arguments)
-        return module, module.graph
+    except ModelError:
+        raise
+    except Exception:  # whatever torch may raise below a mode that it does not know
+        pass
+    with one_mode():
+        module = make_fx(function, dict(rules or {}))(*arguments)
+    return module, module.graph
 
 
 @contextmanager
