@@ -4,7 +4,10 @@ import pytest
 import torch
 
 import denizen as dz
+from denizen.zoo.breakout import Breakout
 from denizen.zoo.cartpole import CartPole
+from denizen.zoo.pendulum import Pendulum
+from denizen.zoo.predator_prey import PredatorPrey
 from trainings import interrupt_after, read_manifest, read_metrics
 
 SETTINGS = dz.PPO(num_envs=4, num_steps=16)
@@ -33,6 +36,42 @@ def test_each_equals_the_lone_training(tmp_path):
         assert mine["value_loss"] == lone["value_loss"]
         assert read_manifest(tmp_path / f"seed-{seed}")["seed"] == seed
         assert len(read_metrics(tmp_path / f"seed-{seed}")) == 4
+
+
+OFF = {"num_envs": 4, "num_steps": 2, "gradient_steps": 2, "batch_size": 8, "buffer_size": 200, "learning_starts": 16}
+ROLES = dz.PPO(num_envs=4, num_steps=4, num_minibatches=2, update_epochs=1)
+
+
+def by_role(seed, **more):
+    env = PredatorPrey()
+    return {**{role: dz.rl.mlp(env.role(role), (4,), seed=seed) for role in env.roles}, **more}
+
+
+@pytest.mark.parametrize(
+    ("env", "make", "algorithm"),
+    [
+        (Pendulum(), lambda seed: dz.rl.soft_mlp(Pendulum(), (8,), seed=seed), dz.rl.SAC(**OFF)),
+        (Pendulum(), lambda seed: dz.rl.deterministic_mlp(Pendulum(), (8,), seed=seed), dz.rl.TD3(**OFF)),
+        (CartPole(), lambda seed: dz.rl.q_mlp(CartPole(), (8,), seed=seed), dz.rl.DQN(**OFF, priority=0.5)),
+        (PredatorPrey(), by_role, ROLES),
+    ],
+    ids=["sac", "td3", "dqn", "roles"],
+)
+def test_other_learners_and_roles_take_turns_as_well(env, make, algorithm):
+    """One object of settings makes several trainings, whose bits are those of each alone."""
+    options = {"device": "cpu", "progress": False, "compile": False}
+    told = dz.rl.train_seeds(env, make, algorithm, 40, seeds=(0, 3), **options)
+    lone = dz.train(env, make(3), algorithm, 40, seed=3, **options)
+    assert same(told[1].policy.state_dict(), lone.policy.state_dict())
+
+
+def test_one_object_of_settings_serves_other_worlds_in_between():
+    algorithm, bits = dz.rl.DQN(**OFF), []
+    for env in (CartPole(), Breakout(), CartPole()):
+        policy = dz.rl.q_mlp(env, (8,), seed=1)
+        result = dz.train(env, policy, algorithm, 40, seed=2, device="cpu", progress=False, compile=False)
+        bits.append(result.policy.state_dict())
+    assert same(bits[0], bits[2])
 
 
 def test_patience_ends_each_by_itself():
@@ -71,6 +110,13 @@ def test_wrong_inputs():
             together(seeds)
     with pytest.raises(dz.errors.InputError, match="the same object for two seeds"):
         together(policy=lambda seed: one)
+    shared = by_role(0)["prey"]
+    make = lambda seed: by_role(seed, prey=shared)
+    options = {"seeds": (0, 1), "device": "cpu", "progress": False}
+    with pytest.raises(dz.errors.InputError, match="the same object for two seeds"):
+        dz.rl.train_seeds(PredatorPrey(), make, ROLES, 16, **options)
+    shared.requires_grad_(False)  # who learns nothing may play with all
+    assert len(dz.rl.train_seeds(PredatorPrey(), make, ROLES, 16, **options)) == 2
 
 
 @pytest.mark.cuda

@@ -28,7 +28,7 @@ AT_ONCE = 16  # torch has 32 streams, which others use as well
 
 def train_seeds(
     env: Env,
-    policy: Callable[[int], Policy],
+    policy: Callable[[int], Policy | Mapping[str, Policy]],
     algorithm: Algorithm,
     total_steps: int,
     *,
@@ -55,7 +55,7 @@ def train_seeds(
 
     Args:
         env: the environment.
-        policy: makes the policy of a seed.
+        policy: makes the policy of a seed, or of an environment with roles those by role.
         algorithm: with its settings, as `train` takes it.
         total_steps: steps of worlds of each training.
         seeds: of worlds, actions and shuffles; at most 16, all different.
@@ -92,7 +92,8 @@ def train_seeds(
     if isinstance(env, FromGymnasium):
         raise InputError("train_seeds: env is a FromGymnasium, which steps one training; call dz.train for each seed")
     policies = [policy(seed) for seed in seeds]
-    if len({id(one) for one in policies}) < len(seeds):
+    learnt = [_learnt(one) for one in policies]
+    if len(set().union(*learnt)) < sum(map(len, learnt)):
         raise InputError("train_seeds: policy gave the same object for two seeds; make a new one in each call")
     folders = [None if folder is None else Path(folder) / f"seed-{seed}" for seed in seeds]
     for one in folders:  # all of them before any is made
@@ -129,6 +130,13 @@ def train_seeds(
         for loop in loops:  # also those that had no turn
             if loop.folder is not None:
                 loop.folder.release()
+
+
+def _learnt(policy: Any) -> set[int]:
+    """Which parameters of a policy, or of the policies of all roles, are learnt: by their ids."""
+    modules = policy.values() if isinstance(policy, Mapping) else [policy]
+    held = [module.parameters() for module in modules if isinstance(module, nn.Module)]
+    return {id(weight) for weights in held for weight in weights if weight.requires_grad}
 
 
 def _in_turn(
