@@ -54,3 +54,16 @@ def test_a_run_with_a_factor_is_that_of_python_and_goes_on(denizen):
     code, _, told = denizen(*words, "--steps", "5", "--scale", "infct_rate=0.1@2:4")
     assert code != 0
     assert "did you mean 'infect_rate'" in told
+
+
+def test_a_file_says_every_other_intervention(denizen):
+    """The plan of the guide, as a user would copy it: run, and gone on with."""
+    page = (Path(__file__).parents[2] / "docs/guides/interventions.md").read_text()
+    block = next(part for part in page.split("```") if part.startswith("python") and "class Plan(" in part)
+    Path("plan.py").write_text("from denizen.model import During, Scale\n" + block.removeprefix("python"))
+    words = ("--agents", "300", "--steps", "4", "--replicates", "2", "--no-compile", "--quiet")
+    code, _, told = denizen("run", "plan.py:Plan", *words, "--set", "seed_share=0.1", "--out", "run")
+    assert code == 0, told
+    assert denizen("resume", "run", "plan.py:Plan", "--steps", "2", "--quiet")[0] == 0
+    doses = dz.run.load("run")["vaccinated"]
+    assert doses.tolist() == [[20 * day for day in range(1, 7)]] * 2

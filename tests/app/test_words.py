@@ -25,6 +25,11 @@ WRONG = [
     (["train", "dotgat", "--no-mem"], "--no-mem: denizen train dotgat has no such flag, did you mean --no-memory?"),
     (["evaluate", "--greed"], "--greed: denizen evaluate has no such flag, did you mean --greedy?"),
     (
+        ["run", "sir_vaccination", "--campaign", "60@5"],
+        "--campaign: denizen run has no such flag; interventions that --scale cannot say stand in a file: a class that "
+        "takes over the model, with a property interventions, run as FILE.py:NAME;",
+    ),
+    (
         ["run", "sir", "--infect-rate", "1"],
         "--infect-rate: denizen run has no such flag; a parameter, setting or option of that name is given as --set "
         "infect_rate=VALUE;",

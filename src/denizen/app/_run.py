@@ -50,6 +50,11 @@ examples:
   denizen run sir --scale infect_rate=0.5@20:40
   denizen run city.py:Epidemic --agents 5000 --set infect_rate=0.1
   denizen run --config city.toml --seed 7
+  denizen run plan.py:Plan
+
+Campaigns, courses, triggers and whatever else --scale cannot say stand in a file: plan.py holds
+  class Plan(SIR):
+      interventions = (Course(target="infect_rate", values=[0.05, 0.01], days=[0, 30]),)
 
 A --config file has the names of the flags as keys, and parameters under [set]:
   model = "covid"

@@ -18,6 +18,12 @@ from denizen.errors import ConfigError, nearest
 
 FRAME = re.compile("\x1b\\[[0-9;]*m|^[│╭╰]|[│╮╯]$")  # of the parser's boxes, and their colours
 
+INTERVENTIONS = {"act", "ask", "campaign", "course", "intervention", "isolation", "tracing", "trigger", "vaccine"}
+IN_A_FILE = (
+    "interventions that --scale cannot say stand in a file: a class that takes over the model, with a property "
+    "interventions, run as FILE.py:NAME"
+)
+
 
 def read(command: type[Any], name: str, words: Sequence[str], **begun: Any) -> Any:
     """An object of a command's class; exits as argparse does for `--help`.
@@ -145,6 +151,8 @@ def _unknown(command: type[Any], name: str, words: Sequence[str]) -> str:
     if not word.startswith("-"):
         flag = _flag_of_pair(command, shown) if "=" in word else None
         return f"{word}: one word too many for denizen {name}" + (f"; did you mean {flag} {word}?" if flag else "")
+    if "--scale" in valid and _stems(shown) & INTERVENTIONS:
+        return f"{shown}: denizen {name} has no such flag; {IN_A_FILE}"
     meant = near(word, valid)
     if meant is not None:
         return f"{shown}: denizen {name} has no such flag, did you mean {meant}?"
