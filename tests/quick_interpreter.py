@@ -26,11 +26,14 @@ def _without_idle_checks(interpreter: Any) -> None:
 
 
 def _patches_once(interpreter: Any) -> None:
-    """A launch patches Triton's language; each call of a function within looked through all its names again."""
+    """Each launch patched Triton's language and took that back, each call of a function looked through all its names.
+
+    Nothing but the interpreter asks for it in this process, so it stays patched.
+    """
     patch_lang, scope_type = interpreter._patch_lang, interpreter._LangPatchScope
     language, core = interpreter.tl, interpreter.tl.core
     members: dict[int, tuple[Any, list[tuple[str, Any]]]] = {}
-    patched: list[frozenset[str]] = []  # by the launch that runs, if one does
+    patched: set[str] = set()
 
     def langs(function: Any) -> frozenset[str]:
         names = [name for name in ("tl", "core", "language") if name in function.__globals__]
@@ -44,22 +47,15 @@ def _patches_once(interpreter: Any) -> None:
         for name, member in members[id(package)][1]:
             interpreter._patch_attr(package, name, member, builder, scope)
 
-    class Scope(scope_type):
-        def restore(self) -> None:
-            super().restore()
-            patched.clear()
-
     def patch(function: Any) -> Any:
         wanted = langs(function)
-        if wanted and patched and wanted <= patched[-1]:
+        if wanted and wanted <= patched:
             return scope_type()  # nothing to restore
-        if patched or not wanted:
-            return patch_lang(function)
         scope = patch_lang(function)
-        outer = Scope()
-        outer._changes = scope._changes
-        patched.append(wanted)
-        return outer
+        if wanted:
+            patched.update(wanted)
+            scope._changes.clear()
+        return scope
 
     interpreter._patch_builtin = patch_builtin
     interpreter._patch_lang = patch
@@ -86,7 +82,7 @@ def _shapes_once(interpreter: Any) -> None:
     wrapped: dict[tuple[int, ...], tuple[Any, Any]] = {}
 
     def block_type(self: Any, element_ty: Any, shape: Any) -> None:
-        key = tuple(shape) if type(shape) in (list, tuple) else None
+        key = tuple(shape) if type(shape) in kinds else None
         if key is None or any(type(size) is not int for size in key):
             plain(self, element_ty, shape)
             return
@@ -105,6 +101,7 @@ def _shapes_once(interpreter: Any) -> None:
         self.handle, self.type, self.dtype = handle, type, type.scalar
         self.shape, self.numel = wrapped[shape]
 
+    kinds = (list, tuple, core.tuple)  # a block's shape is Triton's own kind
     init = core.tensor.__init__
     core.block_type.__init__ = block_type
     core.tensor.__init__ = tensor

@@ -39,9 +39,14 @@ PARSERS_OWN = {"--tyro-write-completion"}
 
 LONG = (
     "docs/guides/calibrate.md",
+    "docs/guides/data.md",
     "docs/guides/foraging.md",
+    "docs/guides/gradients.md",
+    "docs/guides/grpo.md",
+    "docs/guides/self-play.md",
     "docs/guides/training-helpers.md",
-)  # some ten seconds each
+    "docs/guides/training.md",
+)  # five to fifteen seconds each
 RUN = [pytest.param(page, marks=[pytest.mark.slow] * (name in LONG)) for page, name in zip(PAGES, IDS, strict=True)]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 

@@ -14,3 +14,11 @@ def denizen(monkeypatch, command_line, tmp_path):
 
     yield command_line
     signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _short_films():
+    """Each training ends with a film of its policy: here of a few steps."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("denizen.app._trained.FILM_STEPS", 6)
+        yield

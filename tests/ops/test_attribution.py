@@ -23,7 +23,7 @@ def pick(values: Tensor, where: Tensor, graph: Any, ids: Tensor, key: Tensor, st
 
 @pytest.mark.parametrize("worlds", [1, 3])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("agents", [1, 40])
+@pytest.mark.parametrize("agents", [1, 16, 40])  # 16 by the interpreter: lanes of eight go twice
 def test_pairs_of_causes(tools: Any, worlds: int, weighted: bool, agents: int) -> None:
     graph = tools.random_graph(agents, 12 * agents, weighted=weighted)
     second = tools.random_graph(agents, 12 * agents, seed=1)
@@ -31,7 +31,7 @@ def test_pairs_of_causes(tools: Any, worlds: int, weighted: bool, agents: int) -
     where = (torch.rand(worlds, agents) < 0.6).to(torch.int8)
     mask = (torch.rand(worlds, agents) < 0.5).to(torch.int8)
     real = torch.where(torch.rand(worlds, agents) < 0.7, torch.randn(worlds, agents), torch.nan)
-    own = (torch.randperm(worlds * agents) * 2**33 + 5).view(worlds, agents)
+    own, seen = (torch.randperm(worlds * agents) * 2**33 + 5).view(worlds, agents), set()
     for values in (mask, real):
         for ids in (tools.empty, own, own[:1]):
             source, layer = tools.both(pick, values, where, graph, ids, key, tools.step, torch.rand(worlds, 1))
@@ -43,8 +43,10 @@ def test_pairs_of_causes(tools: Any, worlds: int, weighted: bool, agents: int) -
             assert (values.gather(1, source.long().clamp(min=0))[found] > 0).all()
             both, to = [values, mask], [where * (torch.rand(agents) < 0.5), where]
             _, layer = tools.both(pick, both, to, [graph, second], ids, key, tools.step, torch.rand(worlds, 2))
-            assert agents == 1 or worlds == 1 or set(layer.flatten().tolist()) == {-1, 0, 1}
+            seen |= set(layer.flatten().tolist())
+            assert agents < 40 or worlds == 1 or set(layer.flatten().tolist()) == {-1, 0, 1}
             assert not ((layer == 0) & (to[0] == 0)).any()
+    assert agents == 1 or seen == {-1, 0, 1}
 
 
 def test_hardly_any_and_all_at_once(tools: Any) -> None:

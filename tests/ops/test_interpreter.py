@@ -27,7 +27,7 @@ FEW = (
     " or of_a_linear or two_layers or packed or way_changes_no_bit or ties or in_groups and 2"
     " or moved_rows and shape1 and (float32 or bool) or in_couples and 64-4-False"
     " or form_ties and 300 or sum_tree and 5000"
-    " or pairs_of_causes and 40-True-3 or appended and 4-3 or races_of_rows and 3-2"
+    " or pairs_of_causes and 16-True-3 or appended and 4-3 or races_of_rows and 3-2"
     " or near_pairs and (2-9-3.1-2-True or 1-1-2.0-3-False)"
 )
 ALL = "not large_number and not threads and not hub and not number_of and not repeats"

@@ -62,8 +62,8 @@ def _sort(items, words, num, more_items, more_words):
             place = counts[p, bin]
             counts[p, bin] += 1
             to_items[place], to_words[place] = from_items[j], from_words[j]
-    items[:num] = more_items[:num]
-    words[:num] = more_words[:num]
+    for j in range(num):  # slices of unequal shapes would raise, whose words take numba seconds to compile
+        items[j], words[j] = more_items[j], more_words[j]
 
 
 @_jit
@@ -100,7 +100,8 @@ def _round(here, target, room, next_room, wanted, waiting, trying, turn, key, it
         if here[i] != target[i]:
             waiting[still] = i
             still += 1
-    room[:] = next_room
+    for c in range(room.shape[0]):
+        room[c] = next_room[c]
     return still
 
 
@@ -132,7 +133,8 @@ def _settle(cell, target, alive, capacity, cells, rounds, ids, order, step, stre
         for c in range(cells):
             full |= room[c] < 0
             room[c] = max(room[c], 0)
-        next_room[:] = room
+        for c in range(cells):
+            next_room[c] = room[c]
         turn = ids[row], step, stream
         for _ in range(rounds):
             trying = _round(

@@ -35,7 +35,8 @@ def _sorted(who, first, last, word, seeker, ids, named):
                 other[begin[digit]] = part[k]
                 begin[digit] += 1
             part, other = other, part
-        who[first:last] = part
+        for k in range(many):  # slices of unequal shapes would raise, whose words take numba seconds to compile
+            who[first + k] = part[k]
     for k in range(first + 1, last):
         one, j = who[k], k
         while j > first and _before(word, seeker, ids, named, one, who[j - 1]):

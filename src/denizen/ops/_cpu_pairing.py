@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from denizen.ops._cpu import _jit, over_ranges
-from denizen.ops._cpu_couples import _FEW
+from denizen.ops._cpu_couples import _FEW, _sorted
 from denizen.ops._cpu_draws import _MASK, _32, _philox
 
 
@@ -18,8 +18,11 @@ def _ordered(who, words, num, ids):
     """Put the first `num` agents, who are in order of places, in order of words, equal ones of identities."""
     named = ids.shape[0] > 0
     if num > _FEW:
-        order = np.argsort(words[:num], kind="mergesort")
-        who[:num], words[:num] = who[:num][order], words[:num][order]
+        place, given, lots = np.arange(num, dtype=np.int32), who[:num].copy(), words[:num].copy()
+        _sorted(place, 0, num, lots, given, ids, named)
+        for j in range(num):
+            who[j], words[j] = given[place[j]], lots[place[j]]
+        return
     for j in range(1, num):
         one, word, k = who[j], words[j], j
         while k > 0 and (words[k - 1] > word or (words[k - 1] == word and named and ids[who[k - 1]] > ids[one])):
@@ -36,7 +39,8 @@ def _listed(last, before, ids, step, stream, key, who, words):
         who[num] = last
         num += 1
         last = before[last]
-    who[:num] = who[:num][::-1].copy()  # in order of places
+    for k in range(num // 2):  # in order of places
+        who[k], who[num - 1 - k] = who[num - 1 - k], who[k]
     if num == 1:
         return num
     k0, k1, named = np.uint64(key[0]), np.uint64(key[1]), ids.shape[0] > 0

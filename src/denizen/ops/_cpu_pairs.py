@@ -26,12 +26,13 @@ _0, _1 = np.float32(0), np.float32(1)
 
 
 @_jit
-def _bin(position, key, has_key, present, has_present, size, counts, order, start, cell, place, first, last):
+def _bin(position, by_id, present, has_present, size, counts, order, start, cell, place, first, last):
     num, dims = position.shape[1], position.shape[2]
+    named = by_id.shape[1] > 0
     cells = 1
     for axis in range(dims):
         cells *= counts[axis]
-    at, by_id = np.empty(num, np.int32), np.arange(num)
+    at = np.empty(num, np.int32)
     for w in range(first, last):
         bad = 0
         begin = start[w]
@@ -52,11 +53,9 @@ def _bin(position, key, has_key, present, has_present, size, counts, order, star
         for c in range(1, cells + 2):
             begin[c] += begin[c - 1]
         begin[cells + 2] = num + bad
-        if has_key:
-            by_id = np.argsort(key[min(w, key.shape[0] - 1)], kind="mergesort")
-        fill = begin[: cells + 1].copy()
+        fill, turn = begin[: cells + 1].copy(), by_id[min(w, by_id.shape[0] - 1)]
         for k in range(num):
-            i = by_id[k]
+            i = turn[k] if named else k
             slot = fill[at[i]]
             fill[at[i]] += 1
             order[w, slot], cell[w, slot] = i, at[i]
@@ -283,7 +282,7 @@ def _add(values, outputs, receiver, num, out):
             out[receiver[k], o] += value[k]
 
 
-_NONE_INT, _NONE_BYTE = np.zeros((1, 1), np.int64), np.zeros((1, 1), np.int8)
+_NONE_INT, _NONE_BYTE = np.zeros((1, 0), np.int64), np.zeros((1, 1), np.int8)
 
 
 def bin_agents(
@@ -300,8 +299,7 @@ def bin_agents(
     place = torch.empty(worlds, dims, num)
     args = (
         position.detach().contiguous().numpy(),
-        key.contiguous().numpy() if key.numel() else _NONE_INT,
-        key.numel() > 0,
+        torch.argsort(key, dim=-1, stable=True).numpy() if key.numel() else _NONE_INT,
         _NONE_BYTE if present is None else (present != 0).to(torch.int8).contiguous().numpy(),
         present is not None,
         *_shape(tuple(size), tuple(counts)),

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import functools
 import gc
+import itertools
 import os
 import sys
 import time
@@ -39,7 +40,8 @@ def living(*kinds: type) -> list[Any]:
     for kind in (rest := list(kinds)):  # grows as it goes
         wanted.update(fresh := set(type.__subclasses__(kind)) - wanted)
         rest.extend(fresh)
-    return [thing for thing in gc.get_objects() if type(thing) in wanted]
+    things = gc.get_objects()  # millions: without a line of Python for each
+    return list(itertools.compress(things, map(wanted.__contains__, map(type, things))))
 
 
 @contextlib.contextmanager
