@@ -11,8 +11,8 @@ from torch._dynamo.testing import CompileCounter
 import denizen as dz
 from denizen.rl import play
 from denizen.rl._draws import _selected, picked
-from denizen.rl._policy import for_worlds
 from denizen.rl._ppo import Coefficients, ppo_loss
+from denizen.rl._rows import for_worlds
 from denizen.zoo.cartpole import CartPole
 
 SMALL = {"num_envs": 8, "num_steps": 16}

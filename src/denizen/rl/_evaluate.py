@@ -17,12 +17,14 @@ from denizen.model._env import picture
 from denizen.model._roles import places
 from denizen.rl._distributions import Distribution, Greedy
 from denizen.rl._draws import Draws
+from denizen.rl._fits import check_fits
 from denizen.rl._from_gymnasium import Foreign
 from denizen.rl._heads import Joint
-from denizen.rl._policy import Judged, Policy, check_fits, for_worlds, rows_of
+from denizen.rl._policy import Judged, Policy
 from denizen.rl._recorded import Recorded
 from denizen.rl._roles import Policies, actions_of, parties, policies_of, seen_by
 from denizen.rl._roles import step_of as step_by
+from denizen.rl._rows import for_worlds, rows_of
 from denizen.rl._worlds import Step, Worlds, check_env
 from denizen.run import choose_device
 from denizen.run._compare import student

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from denizen import ops
 from denizen.errors import InputError
-from denizen.model import Box, Dict, Discrete, Space, Tuple
+from denizen.model import Box, Dict, Discrete, Env, Space, Tuple
 from denizen.model import _space_trees as trees
 from denizen.rl._distributions import BoxDistribution, Categorical, Categoricals, Distribution, Gaussian
 
@@ -70,6 +70,16 @@ def check_distribution(kind: Any, space: Space, what: str) -> None:
         raise InputError(f"{what}: distribution={kind.__name__} is over the numbers of a Box, and actions are {space}")
     for box in boxes:
         kind.check(box, what)  # type: ignore[attr-defined]
+
+
+def check_drawn(env: Env) -> None:
+    """Raise `InputError` where a policy could not draw the actions of an environment."""
+    space = env.action_space
+    if any(isinstance(leaf, Box) and not leaf.dtype.is_floating_point for _, leaf in trees.leaves(space)):
+        raise InputError(
+            f"policy: {env._called} has action_space {space} of whole numbers, and for a Box policies draw real "
+            f"ones; declare dz.rl.Discrete(n), or a float32 Box whose numbers step rounds"
+        )
 
 
 def numbers_of(space: Space, kind: BoxDistribution) -> int:

@@ -1,7 +1,7 @@
 """A policy: an actor and a critic over an environment's observations, feed-forward or recurrent."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -10,71 +10,29 @@ from torch.nn import functional as F
 
 from denizen import _tree, ops
 from denizen.errors import InputError, expect_function
-from denizen.model import Box, Env, Observed
+from denizen.model import Box, Env
 from denizen.model import _space_trees as trees
 from denizen.nn import kernels
 from denizen.rl._conv_encoder import ConvEncoder, as_it_is, spreads
 from denizen.rl._distributions import Distribution, Gaussian
-from denizen.rl._heads import check_distribution, distribution_of, draws_of, in_world, numbers_of, stds_of
+from denizen.rl._heads import check_distribution, check_drawn, distribution_of, draws_of, numbers_of, stds_of
 from denizen.rl._memory import Memory, memory_of
 from denizen.rl._normaliser import Normaliser
+from denizen.rl._rows import rows_of
+from denizen.rl._towers import Critic, Tower
 from denizen.rl._tree_encoder import side_by_side
 from denizen.rl._value import ValueHead, check_head
 from denizen.rl._worlds import Worlds, check_env, check_no_roles, named, prove
-
-_ALIGNED = 8  # entries of a row of 16 bytes in bfloat16, which matrix products want
-
-
-def _pays(tensor: Tensor) -> bool:
-    """Whether matrix products with this tensor want rows of 16 bytes."""
-    return tensor.is_cuda
-
-
-def launches(tensor: Tensor) -> bool:
-    """Whether a layer of few rows costs what its launch costs."""
-    return tensor.is_cuda
-
-
-class Critic(nn.Sequential):
-    """Layers on features with what is privileged beside them.
-
-    On CUDA rows are filled up with zeros to 16 bytes: matrix products of other rows take twice as long.
-    """
-
-    def missing(self, like: Tensor) -> int:
-        """Zeros to fill up rows like these with, where that pays."""
-        return -self._first.in_features % _ALIGNED if _pays(like) else 0
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Of `[rows, width]`, filled up or not."""
-        first, *rest = self
-        if isinstance(first, nn.LazyLinear) or input.shape[-1] == self._first.weight.shape[1]:
-            return super().forward(input)
-        shown = F.linear(input, self._widened(), self._first.bias)
-        for layer in rest:
-            shown = layer(shown)
-        return shown
-
-    @torch.no_grad()
-    def widen(self) -> None:
-        """Put a weight for filled rows in place of its own."""
-        if self.missing(self._first.weight):
-            self._first._parameters["weight"] = nn.Parameter(self._widened(), requires_grad=False)
-
-    @property
-    def _first(self) -> nn.Linear:
-        first = self[0]
-        assert isinstance(first, nn.Linear)
-        return first
-
-    def _widened(self) -> Tensor:
-        weight = self._first.weight
-        return F.pad(weight, (0, -weight.shape[1] % _ALIGNED))
 
 
 FIRST_LOG_STD = 0.0
 FEW_ROWS = 1024  # of more, keeping features takes memory (0.1 GiB for 512 features and 128 steps)
 _KNOWN = ("torch.nn.modules.", "denizen.")  # modules whose layers are used as layers only
+
+
+def launches(tensor: Tensor) -> bool:
+    """Whether a layer of few rows costs what its launch costs."""
+    return tensor.is_cuda
 
 
 class Judged(NamedTuple):
@@ -457,26 +415,6 @@ def _round(layer: nn.Linear, dtype: torch.dtype) -> None:
             layer._parameters[name] = nn.Parameter(value.to(dtype), requires_grad=False)
 
 
-def rows_of(observed: Observed, env: Env) -> Observed:
-    """What is seen, with worlds and actors as one axis of rows; `acting` becomes bool `[rows]` where there is one."""
-    if env.num_actors is None:
-        return observed
-    return _tree.map_tensors(lambda part: part.flatten(0, 1), observed)
-
-
-def for_worlds(action: Tensor, env: Env) -> Any:
-    """Actions of rows as worlds take them: of the space's dtypes, within its bounds, with an axis of actors if any."""
-    space = env.action_space
-    return by_actors(in_world(ops.rounded(action, space.dtype), space), env)
-
-
-def by_actors(action: Any, env: Env) -> Any:
-    """Actions of rows with an axis of actors, where there is one."""
-    if env.num_actors is None:
-        return action
-    return _tree.map_tensors(lambda part: part.unflatten(0, (-1, env.num_actors)), action)
-
-
 def check_makes(name: str, makes: Any, example: str, *given: str) -> None:
     """Raise `InputError` where this is a name or a module, in place of what makes modules of what it is given."""
     if isinstance(makes, nn.Module) or not callable(makes):
@@ -493,111 +431,3 @@ def first_inputs(env: Env) -> Any:
 def shapes_of(given: Any) -> Any:
     """Shapes of inputs of a network, for messages."""
     return _tree.map_tensors(lambda part: ("rows", *part.shape[1:]), given)
-
-
-class Tower(nn.Sequential):
-    """Layers on flat inputs; two of them, each with tanh or ReLU, are one operation on CUDA with the heads on top."""
-
-    def two_layers(self) -> tuple[nn.Linear, nn.Linear, str] | None:
-        """Both layers and their activation, where it has two."""
-        match list(self):
-            case [nn.Flatten(), nn.Linear() as one, nn.Tanh(), nn.Linear() as two, nn.Tanh()]:
-                return one, two, "tanh"
-            case [nn.Flatten(), nn.Linear() as one, nn.ReLU(), nn.Linear() as two, nn.ReLU()]:
-                return one, two, "relu"
-        return None
-
-
-def check_fits(policy: Policy, env: Any, what: str, *, hosted: bool = False) -> None:
-    """Raise `InputError` where this is no environment, or one with other observations or actions than a policy's.
-
-    Args:
-        policy: the policy.
-        env: what was given as the environment.
-        what: who asks, for messages.
-        hosted: it may be that of a `FromGymnasium`.
-    """
-    from denizen.rl._from_gymnasium import Foreign
-
-    check_env(env, what)
-    check_no_roles(env, what)
-    if isinstance(policy, Mapping):
-        raise InputError(
-            f"{what}: policy is a dict, and {env._called} has no roles; give one policy, such as dz.rl.mlp(env)"
-        )
-    if not isinstance(policy, Policy):
-        raise InputError(f"{what}: policy is {named(policy)}, expected a dz.rl.ActorCritic, such as dz.rl.mlp(env)")
-    check_float32(policy, what)
-    if isinstance(env, Foreign) and not hosted:
-        raise InputError(
-            f"{what}: env is that of a FromGymnasium, whose worlds are on the host and are stepped by it alone; give "
-            f"dz.train the FromGymnasium itself, or write a dz.Env for worlds on the device"
-        )
-    for name in ("observation_space", "action_space"):
-        mine, its = getattr(policy.env, name), getattr(env, name)
-        if _form(mine) != _form(its):
-            raise InputError(
-                f"{what}: policy was made for {policy.env._called} with {name} {mine}, and "
-                f"{env._called} has {its}; make one for this environment, such as dz.rl.mlp(env)"
-            )
-    _check_bounds(policy, env, what)
-
-
-def _check_bounds(policy: Policy, env: Env, what: str) -> None:
-    """Raise `InputError` where a policy's actions fill other bounds than a world's, which would clip them."""
-    if getattr(policy, "distribution", Gaussian) is Gaussian and not hasattr(policy, "reach"):
-        return  # a Gaussian has none: it is clipped by every world
-    mine, its = policy.env.action_space, env.action_space
-    if mine is not its and any(
-        isinstance(own, Box) and isinstance(other, Box) and (own.low, own.high) != (other.low, other.high)
-        for (_, own), (_, other) in zip(trees.leaves(mine), trees.leaves(its), strict=True)
-    ):
-        raise InputError(
-            f"{what}: the policy's actions fill {mine}, and {env._called} has {its}, which would clip them; "
-            f"evaluate it in a world of the same bounds, or train another one"
-        )
-
-
-def check_learns(policy: Any, env: Any, what: str, *, hosted: bool = False) -> ActorCritic:
-    """`check_fits`, and raise `InputError` where ratios would not begin at 1; the policy."""
-    check_fits(policy, env, what, hosted=hosted)
-    if not isinstance(policy, ActorCritic):
-        raise InputError(f"{what}: policy is {named(policy)}, expected a dz.rl.ActorCritic, such as dz.rl.mlp(env)")
-    if any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in policy.modules()):
-        raise InputError(f"{what}: the policy has dropout, so its ratios would not begin at 1; set its p to 0")
-    for module in policy.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            raise InputError(
-                f"{what}: the policy has {type(module).__name__}, which gives other values in each batch, so its "
-                f"ratios would not begin at 1; use torch.nn.LayerNorm"
-            )
-    return policy
-
-
-def check_drawn(env: Env) -> None:
-    """Raise `InputError` where a policy could not draw the actions of an environment."""
-    space = env.action_space
-    if any(isinstance(leaf, Box) and not leaf.dtype.is_floating_point for _, leaf in trees.leaves(space)):
-        raise InputError(
-            f"policy: {env._called} has action_space {space} of whole numbers, and for a Box policies draw real "
-            f"ones; declare dz.rl.Discrete(n), or a float32 Box whose numbers step rounds"
-        )
-
-
-def check_float32(policy: Policy, what: str) -> None:
-    """Raise `InputError` where what a policy learns, or acts by, is no float32."""
-    for name, parameter in policy.named_parameters():
-        used = parameter.requires_grad or parameter is getattr(getattr(policy, "actor", None), "weight", None)
-        if used and parameter.dtype != torch.float32:
-            raise InputError(
-                f"{what}: the policy's {name} is {parameter.dtype}, expected torch.float32, since observations are; "
-                f"call policy.float(), and set the algorithm's precision for a smaller one"
-            )
-
-
-def _form(space: Any) -> tuple[Any, ...]:
-    """What two spaces must share for a policy to be of use in both: all but the bounds of boxes."""
-    return tuple(
-        (path, type(leaf), leaf.shape, leaf.dtype, leaf.factors, getattr(leaf, "start", 0))
-        for path, leaf in trees.leaves(space)
-    )

@@ -16,7 +16,9 @@ from denizen.model import _space_trees as trees
 from denizen.model._role_view import RoleView
 from denizen.model._roles import Roles, by_actor, of_all, places
 from denizen.rl._distributions import Gaussian
-from denizen.rl._policy import Policy, check_fits, for_worlds
+from denizen.rl._fits import check_fits
+from denizen.rl._policy import Policy
+from denizen.rl._rows import for_worlds
 from denizen.rl._worlds import Step, Worlds, WorldsState, named
 
 

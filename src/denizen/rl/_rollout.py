@@ -13,8 +13,9 @@ from denizen.nn import kernels
 from denizen.rl import _processes as processes
 from denizen.rl._draws import Draws
 from denizen.rl._from_gymnasium import FromGymnasium
-from denizen.rl._policy import Judged, Policy, for_worlds, rows_of
+from denizen.rl._policy import Judged, Policy
 from denizen.rl._recorded import AsItIs, Recorded
+from denizen.rl._rows import for_worlds, rows_of
 from denizen.rl._worlds import Step, Worlds
 
 FEATURES = "features"  # of each step, where values are computed after the last
