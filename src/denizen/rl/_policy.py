@@ -24,7 +24,6 @@ from denizen.rl._tree_encoder import side_by_side
 from denizen.rl._value import ValueHead, check_head
 from denizen.rl._worlds import Worlds, check_env, check_no_roles, named, prove
 
-
 FIRST_LOG_STD = 0.0
 FEW_ROWS = 1024  # of more, keeping features takes memory (0.1 GiB for 512 features and 128 steps)
 _KNOWN = ("torch.nn.modules.", "denizen.")  # modules whose layers are used as layers only
