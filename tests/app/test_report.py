@@ -190,6 +190,25 @@ def test_many_updates_become_means_of_neighbours():
     assert curves_of([Training("a", [], [rows], [])], "entropy") == []
 
 
+def test_roles_have_curves_of_their_own():
+    rows = [{"steps": k, "return_mean": 0.0, "fox/return_mean": k, "hen/return_mean": -k, "fox/kl": k} for k in (1, 2)]
+    rows[1]["hen/validation_return"] = 3.0
+    plain = [{"steps": k, "return_mean": 5.0} for k in (1, 2)]
+    roles, other = Training("a", [], [rows], []), Training("b", [], [plain], [])
+    assert [(c.name, c.colour, c.middle[-1]) for c in curves_of([roles], "return_mean")] == [
+        ("fox", 0, 2),
+        ("hen", 1, -2),
+    ]
+    assert [(c.name, c.colour) for c in curves_of([roles, other], "return_mean")] == [
+        ("a fox", 0),
+        ("a hen", 1),
+        ("b", 2),
+    ]
+    assert [(c.name, c.colour) for c in curves_of([roles], "validation_return")] == [("hen", 1)]
+    assert [c.name for c in curves_of([roles], "kl")] == ["fox"]
+    assert [c.name for c in curves_of([roles], "steps")] == ["a"]
+
+
 # --- calibrations -----------------------------------------------------------------------------------------------------
 
 

@@ -143,6 +143,64 @@ def test_frozen_policies_act_and_stay_as_they_are():
     assert "rest/policy_loss" not in told
 
 
+def test_frozen_policies_act_as_in_an_evaluation():
+    env = Teams()
+    mixed = policies(env)
+    body = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout())
+    mixed["rest"] = dz.rl.ActorCritic(env.role("rest"), body.eval()).train().requires_grad_(False)
+    fresh = {name: tensor.clone() for name, tensor in mixed["rest"].state_dict().items()}
+    before = torch.get_rng_state()
+    trained(env, mixed)
+    assert all(torch.equal(tensor, fresh[name]) for name, tensor in mixed["rest"].state_dict().items())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+class Did2(dz.State):
+    pair: torch.Tensor = dz.real("two")
+
+
+class Pushers(dz.Env):
+    """Two push within bounds of their own, and are paid as far as they did."""
+
+    time_limit = 3
+
+    @property
+    def roles(self):
+        return {
+            name: dz.rl.Role(1, dz.rl.Box(-9, 9, (2,)), dz.rl.Box(-far, far, (1,)))
+            for name, far in (("near", 0.1), ("far", 0.3))
+        }
+
+    def init(self, rng):
+        return Did2(pair=0 * rng.on("two", 2).uniform("at"))
+
+    def step(self, now, action, rng):
+        return now.replace(pair=torch.cat([action["near"][0], action["far"][0]]))
+
+    def observe(self, now):
+        return {"near": now.pair[None], "far": now.pair[None]}
+
+    def reward(self, before, action, now):
+        return {"near": now.pair[:1].abs(), "far": now.pair[1:].abs()}
+
+    def terminated(self, now):
+        return (now.pair > 9).any()
+
+
+@pytest.mark.parametrize("first", ["near", "far"])
+def test_one_policy_for_roles_of_other_bounds_pushes_each_as_far_as_it_may(first):
+    env = Pushers()
+    shared = dz.rl.mlp(env.role(first), (8,))
+    algorithm = dz.PPO(num_envs=8, num_steps=6, num_minibatches=1, update_epochs=1)
+    held, _ = trained(env, dict.fromkeys(("near", "far"), shared), algorithm, updates=1)
+    held.check()
+    paid = held.learners["near+far"].rollout.fields["reward"].view(6, 8, 2).amax((0, 1))
+    assert torch.equal(paid, torch.tensor([0.1, 0.3]))
+    lives = dz.rl.evaluate(env, held.policy, num_envs=16)
+    assert float(lives["near"].returns.max()) == pytest.approx(0.3)
+    assert float(lives["far"].returns.max()) > 0.31
+
+
 def test_roles_draw_by_numbers_of_their_own():
     held, _ = trained(Teams(), policies(Teams()), updates=1)
     keys = torch.cat([rollout._draws.keys for rollout in held._rollouts.values()])
@@ -175,8 +233,19 @@ def test_a_run_is_kept_and_goes_on_bit_for_bit(tmp_path):
     assert rows[-1]["rest/validation_return"] == pytest.approx(whole.evaluations[-1][1]["rest"].mean)
     assert whole.policy["one"].env.num_actors == 1
     assert all(torch.equal(whole.best_weights[n], w) for n, w in whole.policy.state_dict().items())
-    with pytest.raises(dz.errors.InputError, match="policy differs"):
-        dz.rl.resume(tmp_path / "whole", env, {**made(), "one": dz.rl.mlp(env.role("one"), (9,))}, algorithm)
+    one, frozen, clipped, other = made()["one"], made(), made(), made()
+    frozen["rest"].requires_grad_(False)
+    clipped["one"].normaliser.clip = 1.0
+    other["one"] = dz.rl.mlp(env.role("one"), (8,), normalise=True, activation=torch.nn.ReLU)
+    for given, differs in (
+        ({**made(), "one": dz.rl.mlp(env.role("one"), (9,))}, "policy differs"),
+        ({"one": one, "rest": one}, "network differs.*rest"),
+        (frozen, "network differs.*rest.*None then, frozen now"),
+        (clipped, "network differs.*clip=10.0.* then, .*clip=1.0.* now"),
+        (other, "network differs.*Tanh then, ReLU now"),
+    ):
+        with pytest.raises(dz.errors.InputError, match=differs):
+            dz.rl.resume(tmp_path / "whole", env, given, algorithm)
 
 
 class Mixed(dz.Env):
@@ -275,6 +344,8 @@ REFUSED = [
     (lambda env: dz.rl.soft_mlp(env.role("one", "rest")), r"soft_mlp: Teams\.role\('one', 'rest'\) has action_space"),
     (lambda env: env.role("two"), r"has no role 'two'"),
     (lambda env: Walkers().role("one"), r"has no role 'one'; it has none"),
+    (lambda env: env.role("one", "rest", "one"), r"role: 'one' is named twice"),
+    (lambda env: Mixed().role("trees", "bits"), r"'bits' has observation_space MultiBinary.*make one for each"),
     (lambda env: dz.rl.Worlds(env.role("one"), 2).reset(), r"is for making a policy"),
     (lambda env: dz.rl.Role(0, *ALIKE), r"Role: count=0"),
     (lambda env: dz.rl.Role(1, ALIKE[0], dz.rl.Discrete(3, start=1)), r"numbered from 0"),
@@ -311,6 +382,10 @@ def test_weights_in_common_are_told():
     made["rest"].body = made["one"].body
     with pytest.raises(dz.errors.InputError, match="policies of one and rest share weights"):
         SHORT.init(env, made, total_steps=60)
+    alike = policies(env, normalise=True)
+    alike["rest"].requires_grad_(False).normaliser = alike["one"].normaliser
+    with pytest.raises(dz.errors.InputError, match="share weights or a normaliser"):
+        SHORT.init(env, alike, total_steps=60)
     for policy in made.values():
         policy.requires_grad_(False)
     made["rest"].body = dz.rl.mlp(env.role("rest"), (8,)).body.requires_grad_(False)

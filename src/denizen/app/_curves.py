@@ -56,7 +56,7 @@ def draw(folders: Sequence[Path], to: Path, console: "Console | None" = None) ->
         thousands(axis)
         if not curves:
             axis.text(0.5, 0.5, "not told", transform=axis.transAxes, ha="center", fontsize=8, color=FAINT)
-        if len(found) > 1:
+        if len(curves) > 1:
             name_ends(axis, [(curve.name, curve.middle[-1], colour(curve.colour or 0)) for curve in curves])
     several = any(len(one.rows) > 1 for one in found)
     what = "median over seeds, band from the lowest to the highest" if several else "mean of neighbouring updates"

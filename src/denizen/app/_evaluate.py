@@ -11,7 +11,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from denizen._printing import give, say
 from denizen.app._settings import within
-from denizen.app._train import OtherWorld, Pairs
+from denizen.app._train import OtherWorld, Pairs, at_the_end
 from denizen.errors import InputError
 
 if TYPE_CHECKING:
@@ -167,15 +167,13 @@ def compare_trainings(runs: Sequence[Path], out: Path, console: "Console") -> No
     found = [folder for run in runs for folder in _trained.folders(run, "compare")]
     manifests = [read_manifest(folder) for folder in found]
     for folder, manifest in zip(found, manifests, strict=True):
-        returns = [row["return_mean"] for row in read_metrics(folder) if row.get("return_mean") is not None]
-        known = [value for value in returns if not math.isnan(value)]
-        last = known[-max(1, len(known) // 10) :]
+        last, highest = at_the_end(read_metrics(folder))
         table.add_row(
             str(folder),
             manifest["status"],
             f"{manifest['updates']:,}",
-            f"{sum(last) / len(last):.2f}" if last else "",
-            f"{max(known):.2f}" if known else "",
+            last,
+            highest,
             _differing(manifest, manifests),
         )
     console.print(table)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import re
 import shlex
 from collections.abc import Generator, Mapping, Sequence
@@ -364,15 +365,15 @@ def tell(results: "list[Trained]", root: Path, console: "Console", env: Any, tar
     table = Table("training", "updates", "steps", "steps/s", "ready in", "return at the end", "highest", box=None)
     for result in results:
         rows = result.metrics if result.folder is None else read_metrics(result.folder)  # also those before a resume
-        returns = _returns(rows)
+        last, highest = at_the_end(rows)
         table.add_row(
             result.folder.name if result.folder else "",
             f"{result.updates:,}",
             f"{result.steps:,}",
             f"{result.steps_per_second:,.0f} ({result.path})",
             f"{result.seconds_to_ready:.1f} s",
-            ", ".join(f"{role}{_at_the_end(known):.2f}" for role, known in returns.items()) or "no life ended",
-            ", ".join(f"{role}{max(known):.2f}" for role, known in returns.items()),
+            last or "no life ended",
+            highest,
         )
     console.print(table)
     picture = draw([result.folder for result in results if result.folder], root / "curves.png", console)
@@ -384,16 +385,10 @@ def tell(results: "list[Trained]", root: Path, console: "Console", env: Any, tar
     say(console, f"next: denizen evaluate {last}{watch}")
 
 
-def _returns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """Mean returns of updates in which lives ended; of worlds with roles for each, by what stands before its number."""
-    name = "return_mean"
-    roles = [key.removesuffix(f"/{name}") for key in (rows[0] if rows else {}) if key.endswith(f"/{name}")]
-    keys = {f"{role} ": f"{role}/{name}" for role in roles} or {"": name}
-    found = {role: [row.get(key) for row in rows] for role, key in keys.items()}
-    known = {role: [v for v in values if v is not None and v == v] for role, values in found.items()}
-    return {role: values for role, values in known.items() if values}
+def at_the_end(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """(mean return over the last tenth of the updates, the highest), of worlds with roles for each; "" for none."""
+    from denizen.report._training import ends, of_role, roles_of
 
-
-def _at_the_end(returns: Sequence[float]) -> float:
-    last = returns[-max(1, len(returns) // 10) :]
-    return sum(last) / len(last)
+    known = {f"{role} ".lstrip(): ends(rows, of_role(role, "return_mean")) for role in roles_of(rows)}
+    known = {role: pair for role, pair in known.items() if not math.isnan(pair[0])}
+    return tuple(", ".join(f"{role}{pair[k]:.2f}" for role, pair in known.items()) for k in (0, 1))  # type: ignore[return-value]

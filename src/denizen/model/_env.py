@@ -9,7 +9,7 @@ from torch import Tensor
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model._model import Model
 from denizen.model._roles import Roles, together
-from denizen.model._space_trees import Space, network_inputs
+from denizen.model._space_trees import Space, form, network_inputs
 from denizen.model._state import State
 from denizen.rng import Rng
 
@@ -66,14 +66,24 @@ class Env(Model):
         """The actors of a role, or of several with the same spaces, to make a policy for: ``mlp(env.role("prey"))``.
 
         Raises:
-            InputError: there is no such role.
+            InputError: there is no such role, it is named twice, or spaces differ in more than the bounds of boxes.
         """
         from denizen.model._role_view import RoleView
 
-        for name in names or ("",):
-            if name not in (self.roles or {}):
-                known = nearest(name, self.roles) if self.roles else "it has none"
-                raise InputError(f"{type(self).__name__} has no role {name!r}; {known}")
+        roles, this = self.roles or {}, type(self).__name__
+        for place, name in enumerate(names or ("",)):
+            if name not in roles:
+                known = nearest(name, roles) if roles else "it has none"
+                raise InputError(f"{this} has no role {name!r}; {known}")
+            if name in names[:place]:
+                raise InputError(f"{this}.role: {name!r} is named twice; name each role once")
+            for attribute in ("observation_space", "action_space"):
+                mine, first = getattr(roles[name], attribute), getattr(roles[names[0]], attribute)
+                if form(mine) != form(first):
+                    raise InputError(
+                        f"{this}.role: {name!r} has {attribute} {mine}, and {names[0]!r} has {first}; one policy plays "
+                        f"roles of the same spaces, so make one for each"
+                    )
         return RoleView(self, names)
 
     @property

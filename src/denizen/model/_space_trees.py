@@ -223,6 +223,14 @@ def unpacked(space: Space, stored: Any) -> Any:
     return built(space, parts)
 
 
+def form(space: Space) -> tuple[Any, ...]:
+    """What two spaces must share for a policy to be of use in both: all but the bounds of boxes."""
+    return tuple(
+        (path, type(leaf), leaf.shape, leaf.dtype, leaf.factors, getattr(leaf, "start", 0))
+        for path, leaf in leaves(space)
+    )
+
+
 # --- what an engine does with any space -------------------------------------------------------------------------------
 
 

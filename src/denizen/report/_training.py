@@ -101,7 +101,7 @@ def trainings(page: Page, found: Sequence[Training]) -> None:
     commands(page, [one.command for one in found])
 
 
-def ends(rows: Sequence[Mapping[str, Any]], name: str = "return_mean") -> tuple[float, float]:
+def ends(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[float, float]:
     """The mean of a metric over the last tenth of its updates, and the highest; NaN where there is none."""
     known = [row[name] for row in rows if row.get(name) is not None and not math.isnan(row[name])]
     last = known[-max(1, round(len(known) * SHARE)) :]
@@ -117,19 +117,45 @@ def _told(found: Sequence[Training]) -> str:
 
 def _own(found: Sequence[Training]) -> list[str]:
     """Metrics that the world counts, in the order in which they come."""
-    names = dict.fromkeys(name for one in found for rows in one.rows for row in rows[-1:] for name in row)
+    names = dict.fromkeys(_alone(name) for one in found for rows in one.rows for row in rows[-1:] for name in row)
     return [name for name in names if name not in OTHER and name not in LEARNER and name not in RETURNS]
 
 
+def roles_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Whose metrics are told apart, ``predator/return_mean``; of a world without roles only ``""``."""
+    ending = "/return_mean"
+    return [name.removesuffix(ending) for name in (rows[-1] if rows else {}) if name.endswith(ending)] or [""]
+
+
+def of_role(role: str, name: str) -> str:
+    """A metric's name in the rows of a training."""
+    return f"{role}/{name}" if role else name
+
+
+def _alone(name: str) -> str:
+    """A metric's name without its role."""
+    return name.rpartition("/")[2]
+
+
 def curves_of(found: Sequence[Training], name: str) -> list[Curve]:
-    """A metric of each training that has it: its mean over neighbours and median over seeds, and a band of extremes."""
-    curves = []
-    for place, one in enumerate(found):
-        points = [[(r["steps"], r[name]) for r in rows if isinstance(r.get(name), int | float)] for rows in one.rows]
-        known = [np.array([p for p in seed if math.isfinite(p[1])]) for seed in points]
-        known = [seed for seed in known if len(seed)]
-        if known:
-            curves.append(_curve(known, one.name, place))
+    """A metric of each training that has it, of worlds with roles one curve for each: its mean over neighbours and
+    median over seeds, and a band of extremes.
+    """
+    curves, place = [], 0
+    for one in found:
+        every = [row for rows in one.rows for row in rows]
+        roles = roles_of(every)
+        keys = {role: of_role(role, name) for role in roles}
+        if not any(key in row for row in every for key in keys.values()):
+            keys = {"": name}  # of the world
+        for role, key in keys.items():
+            points = [[(r["steps"], r[key]) for r in rows if isinstance(r.get(key), int | float)] for rows in one.rows]
+            known = [np.array([p for p in seed if math.isfinite(p[1])]) for seed in points]
+            known = [seed for seed in known if len(seed)]
+            called = " ".join(filter(None, (one.name if len(found) > 1 or not role else "", role)))
+            if known:
+                curves.append(_curve(known, called, place + (roles.index(role) if role else 0)))
+        place += len(roles)
     return curves
 
 
@@ -164,11 +190,13 @@ def _ends(page: Page, found: Sequence[Training]) -> None:
     rows: list[list[Any]] = []
     for one in found:
         for manifest, metrics in zip(one.seeds, one.rows, strict=True):
-            last, highest = ends(metrics)
-            validated = ends(metrics, "validation_return")[1]
             steps = metrics[-1]["steps"] if metrics else 0
             speed = metrics[-1].get("steps_per_second_overall", math.nan) if metrics else math.nan
-            rows.append([one.name, str(manifest["seed"]), manifest["updates"], steps, last, highest, validated, speed])
+            for role in roles_of(metrics):
+                last, highest = ends(metrics, of_role(role, "return_mean"))
+                validated = ends(metrics, of_role(role, "validation_return"))[1]
+                whose = [f"{one.name} {role}".rstrip(), str(manifest["seed"])]
+                rows.append([*whose, manifest["updates"], steps, last, highest, validated, speed])
     header = ["training", "seed", "updates", "steps", "return at the end", "highest", "best validation", "steps/s"]
     keep = [k for k in range(len(header)) if k != 6 or any(not math.isnan(row[6]) for row in rows)]
     about = "The return at the end is the mean over the last tenth of the updates."

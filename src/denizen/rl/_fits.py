@@ -40,7 +40,7 @@ def check_fits(policy: Policy, env: Any, what: str, *, hosted: bool = False) -> 
         )
     for name in ("observation_space", "action_space"):
         mine, its = getattr(policy.env, name), getattr(env, name)
-        if _form(mine) != _form(its):
+        if trees.form(mine) != trees.form(its):
             raise InputError(
                 f"{what}: policy was made for {policy.env._called} with {name} {mine}, and "
                 f"{env._called} has {its}; make one for this environment, such as dz.rl.mlp(env)"
@@ -88,11 +88,3 @@ def check_float32(policy: Policy, what: str) -> None:
                 f"{what}: the policy's {name} is {parameter.dtype}, expected torch.float32, since observations are; "
                 f"call policy.float(), and set the algorithm's precision for a smaller one"
             )
-
-
-def _form(space: Any) -> tuple[Any, ...]:
-    """What two spaces must share for a policy to be of use in both: all but the bounds of boxes."""
-    return tuple(
-        (path, type(leaf), leaf.shape, leaf.dtype, leaf.factors, getattr(leaf, "start", 0))
-        for path, leaf in trees.leaves(space)
-    )

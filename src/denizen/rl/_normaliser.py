@@ -113,6 +113,10 @@ class Normaliser(Moments):
         shown = (given - mean) / deviation
         return shown if self.clip is None else shown.clamp(-self.clip, self.clip)
 
+    def extra_repr(self) -> str:
+        """Its settings."""
+        return f"{tuple(self.mean.shape)}, clip={self.clip}, least_variance={self.least_variance}"
+
     def like(self, shape: Sequence[int]) -> "Normaliser":
         """One with the same settings for rows of another shape."""
         return Normaliser(shape, clip=self.clip, least_variance=self.least_variance)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from denizen import ops
 from denizen.errors import InputError, nearest
 from denizen.model import Env, Observed
 from denizen.model import _space_trees as trees
@@ -17,8 +18,9 @@ from denizen.model._role_view import RoleView
 from denizen.model._roles import Roles, by_actor, of_all, places
 from denizen.rl._distributions import Gaussian
 from denizen.rl._fits import check_fits
+from denizen.rl._heads import in_world
 from denizen.rl._policy import Policy
-from denizen.rl._rows import for_worlds
+from denizen.rl._rows import by_actors
 from denizen.rl._worlds import Step, Worlds, WorldsState, named
 
 
@@ -70,7 +72,8 @@ def policies_of(given: Any, env: Any, what: str) -> Policies:
     """Policies for the roles of an environment.
 
     Raises:
-        InputError: it has no roles, one lacks a policy, a policy is of no role or does not fit, or two share weights.
+        InputError: it has no roles, one lacks a policy, a policy is of no role or does not fit, or two share weights or
+            a normaliser.
     """
     if isinstance(given, Policies):
         given = dict(given.items())
@@ -100,16 +103,18 @@ def _each(env: Env) -> str:
 
 
 def _check_apart(found: list[Party], what: str) -> None:
-    """Raise `InputError` where two policies have weights in common: each would change them by its own rows."""
+    """Raise `InputError` where two policies have weights or statistics in common: each would change them by its own
+    rows.
+    """
     owner: dict[int, Party] = {}
     for party in found:
-        for weight in party.policy.parameters():
+        for weight in (*party.policy.parameters(), *party.policy.buffers()):
             other = owner.setdefault(id(weight), party)
             if other is not party:
                 raise InputError(
-                    f"{what}: the policies of {other.name} and {party.name} share weights; give both roles the same "
-                    f"policy, made by env.role({', '.join(map(repr, other.roles + party.roles))}), or weights of "
-                    f"their own"
+                    f"{what}: the policies of {other.name} and {party.name} share weights or a normaliser; give both "
+                    f"roles the same policy, made by env.role({', '.join(map(repr, other.roles + party.roles))}), or "
+                    f"some of their own"
                 )
 
 
@@ -161,12 +166,12 @@ def actions_of(env: Env, chosen: list[tuple[Party, Tensor]]) -> dict[str, Any]:
     assert env.roles is not None
     found: dict[str, Any] = {}
     for party, action in chosen:
-        space, given = party.view.action_space, for_worlds(action, party.view)
+        given = by_actors(ops.rounded(action, party.view.action_space.dtype), party.view)
         begin = 0
         for name in party.roles:
             role = env.roles[name]
-            part = trees.mapped(space, lambda leaf, _, b=begin, c=role.count: leaf[:, b : b + c], given)
-            found[name] = of_all(role.count, space, part)
+            part = in_world(given[:, begin : begin + role.count], role.action_space)  # each within its own bounds
+            found[name] = of_all(role.count, role.action_space, part)
             begin += role.count
     return {name: found[name] for name in env.roles}
 

@@ -186,6 +186,7 @@ class RolesTraining(Training):
                 rollouts[party.name] = self.learners[party.name].rollout
             else:
                 acts: Any = seats
+                party.policy.eval()  # what is frozen acts as in an evaluation: no dropout, no statistics that move
                 rollouts[party.name] = Rollout(
                     acts, party.policy, algorithm.num_steps, seed, self.autocast, values=False
                 )

@@ -162,6 +162,7 @@ def new_loop(
         "env": fingerprint(training.worlds.env),
         "algorithm": describe(algorithm),
         "policy": _shapes(training.policy),
+        "network": _modules(training.policy),
         "seed": training.seed,
         "total_steps": int(total_steps),
         "device": training.worlds.device.type,
@@ -201,7 +202,7 @@ def resume(
     Args:
         folder: of the training.
         env: as it was.
-        policy: of the same shape, or policies by role; their weights are replaced.
+        policy: of the same modules, or policies by role; their weights are replaced.
         algorithm: as it was.
         steps: of worlds beyond those that the training has, rounded up to whole updates; None: what is missing of them.
         device: None: the kind it ran on, where there is one.
@@ -269,7 +270,12 @@ def _resumed(
     training = cast(Any, algorithm).init(
         env, policy, total_steps=total, seed=known["seed"], device=device, params=params
     )
-    now = {"algorithm": describe(algorithm), "policy": _shapes(training.policy), "params": described(params)}
+    now: dict[str, Any] = {
+        "algorithm": describe(algorithm),
+        "policy": _shapes(training.policy),
+        "network": _modules(training.policy),  # folders before it tell none
+        "params": described(params),
+    }
     differing = {"env": "; ".join(differences(known["env"], fingerprint(training.worlds.env)))}
     differing.update({name: difference(known.get(name, value), value) for name, value in now.items()})
     for name, found in differing.items():
@@ -328,3 +334,15 @@ def _shapes(policy: Any) -> dict[str, str]:
     shapes = {name: f"{tensor.dtype}{list(tensor.shape)}" for name, tensor in policy.state_dict().items()}
     kind: Any = getattr(policy, "distribution", Gaussian)
     return shapes if kind is Gaussian else {**shapes, "distribution": kind.__name__}  # folders before it tell none
+
+
+def _modules(policy: torch.nn.Module) -> dict[str, str]:
+    """What shapes of weights do not tell: kinds of modules, settings of denizen's own, roles that share a policy, and
+    which weights stay as they are.
+    """
+    kinds = {}
+    for name, one in policy.named_modules():
+        ours = type(one).__module__.startswith("denizen.")
+        kinds[name or "policy"] = type(one).__name__ + (f"({one.extra_repr()})" if ours and one.extra_repr() else "")
+    frozen = {name: "frozen" for name, weight in policy.named_parameters() if not weight.requires_grad}
+    return kinds | frozen

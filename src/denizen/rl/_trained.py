@@ -1,6 +1,7 @@
 """What a training came to."""
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ class Trained(InNotebook):
         return len(self.metrics) * (self.steps / max(self.updates, 1)) / max(self.seconds, 1e-9)
 
     def plot(self, path: Path | str | None = None) -> Any:
-        """Mean return of the lives that ended in each update of this call, over steps of worlds.
+        """Mean return of the lives that ended in each update of this call, over steps of worlds; a line for each role.
 
         Args:
             path: file to write, for example ``"training.png"``; None writes none.
@@ -65,12 +66,21 @@ class Trained(InNotebook):
 
         made = _figures.figure(6.4, 3.6)
         axis = made.subplots()
-        rows = [(row["steps"], row["return_mean"]) for row in self.metrics if row.get("return_mean") is not None]
-        steps, returns = zip(*rows, strict=True) if rows else ((), ())
-        axis.plot(steps, returns, color=_figures.colour(0), linewidth=1.5, marker="o" if len(rows) == 1 else None)
+        name = "return_mean"
+        told = [metric for metric in (self.metrics[0] if self.metrics else {}) if metric.endswith(f"/{name}")] or [name]
+        lines = []
+        for number, metric in enumerate(told):
+            shade = _figures.colour(number)
+            rows = [(row["steps"], row[metric]) for row in self.metrics if row.get(metric) is not None]
+            steps, returns = zip(*rows, strict=True) if rows else ((), ())
+            axis.plot(steps, returns, color=shade, linewidth=1.5, marker="o" if len(rows) == 1 else None)
+            known = [value for value in returns if not math.isnan(value)]
+            lines += [(metric.removesuffix(f"/{name}"), known[-1], shade)] if known else []
         _figures.plain_axis(axis)
         _figures.titled(axis, "Return", "steps of worlds", "mean return of lives that ended")
         _figures.thousands(axis)
+        if len(told) > 1:
+            _figures.name_ends(axis, lines)
         if path is not None:
             _figures.save_figure(made, path)
         return made

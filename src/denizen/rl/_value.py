@@ -94,6 +94,10 @@ class PopArt(ValueHead):
         self.register_buffer("count", torch.zeros(()))
         self._moments: Moments | None = None
 
+    def extra_repr(self) -> str:
+        """Its settings."""
+        return f"least_rate={self.least_rate}, rescale_weights={self.rescale_weights}"
+
     def bind(self, moments: Moments) -> None:
         """See `ValueHead.bind`."""
         self._moments = moments
