@@ -170,6 +170,8 @@ def test_wrong_normalisers_are_told():
         dz.rl.ActorCritic(env, torch.nn.Linear(4, 8), normaliser=True)
     with pytest.raises(dz.errors.InputError, match="clip=0"):
         dz.rl.Normaliser((4,), clip=0)
+    with pytest.raises(dz.errors.InputError, match=r"shape=4, expected sizes, such as \(4,\)"):
+        dz.rl.Normaliser(4)
     with pytest.raises(dz.errors.InputError, match="normalise_rewards=1"):
         dz.PPO(normalise_rewards=1)
 

@@ -343,6 +343,47 @@ def dropped():
     return algorithm.init(env, dz.rl.QNetwork(env, body), total_steps=1000, device="cpu")
 
 
+class Odd(Pendulum):
+    """An action that is one number without an axis, and looks of two parts."""
+
+    action_space = dz.rl.Box(-2.0, 2.0, ())
+    observation_space = dz.rl.Dict({"side": dz.rl.Box(-1.0, 1.0, (2,)), "speed": dz.rl.Box(-8.0, 8.0, (1,))})
+
+    def step(self, now, action, rng):
+        return super().step(now, action[None], rng)
+
+    def reward(self, before, action, now):
+        return super().reward(before, action[None], now)
+
+    def observe(self, now):
+        seen = super().observe(now)
+        return {"side": seen[:2], "speed": seen[2:]}
+
+
+class Sides(nn.Module):
+    def __init__(self, critics=0):
+        super().__init__()
+        self.critics, self.linear = critics, nn.Linear(3 + (critics > 0), critics or 4)
+
+    def forward(self, given, action=None):
+        out = self.linear(torch.cat([*given.values(), *([] if action is None else [action])], 1))
+        return out.T if self.critics else out
+
+
+@pytest.mark.parametrize(("kind", "policy"), [("sac", dz.rl.SoftActorCritic), ("td3", dz.rl.DeterministicActorCritic)])
+def test_one_number_without_an_axis_and_networks_of_trees(kind, policy):
+    env, algorithm = Odd(), KINDS[kind][2](**SMALL)
+    given = policy(env, Sides(), Sides(2), normaliser=dz.rl.Normaliser((3,)))
+    training = algorithm.init(env, given, total_steps=1000, device="cpu")
+    for _ in range(6):
+        told = algorithm.update(training)
+    assert told["critic_loss"] > 0
+    action = training.replay.batch(*training.replay.draw(torch.arange(8) * 2**29)).action
+    assert action.shape == (8,)
+    assert torch.equal(given.unscaled(given.scaled(action)), action)
+    assert dz.rl.evaluate(env, given, num_envs=2, max_steps=5).returns.shape == (2,)
+
+
 class Wide(Pendulum):
     """Bounds as far apart as numbers go."""
 

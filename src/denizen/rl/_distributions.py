@@ -288,12 +288,12 @@ class Certain(NamedTuple):
 
     def log_prob(self, action: Tensor) -> Tensor:
         """0 for the action, -inf for others."""
-        return torch.where((action == self.action).flatten(1).all(1), 0.0, -torch.inf)
+        return torch.where((action == self.action).reshape(len(action), -1).all(1), 0.0, -torch.inf)
 
     def entropy(self) -> Tensor:
         """-inf, as of a density that is all at one place."""
-        return torch.full_like(self.action.flatten(1)[:, 0], -torch.inf)
+        return torch.full_like(self.action.reshape(len(self.action), -1)[:, 0], -torch.inf)
 
     def kl(self, other: "Certain") -> Tensor:
         """0 where both are the same, else infinite."""
-        return torch.where((self.action == other.action).flatten(1).all(1), 0.0, torch.inf)
+        return torch.where((self.action == other.action).reshape(len(self.action), -1).all(1), 0.0, torch.inf)

@@ -93,6 +93,8 @@ class Normaliser(Moments):
         Raises:
             InputError: an argument does not fit.
         """
+        if not isinstance(shape, Sequence) or isinstance(shape, str):
+            raise InputError(f"Normaliser: shape={shape!r}, expected sizes, such as (4,) for four numbers a row")
         sizes = [whole("Normaliser", f"shape[{place}]", size, 1) for place, size in enumerate(shape)]
         super().__init__(sizes)
         self.clip = None if clip is None else number("Normaliser", "clip", clip, above=0, hint=", or None for none")

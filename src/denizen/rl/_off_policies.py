@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from denizen import _tree
 from denizen._arguments import switch, whole
 from denizen.errors import InputError
 from denizen.model import Box, Discrete, Env
@@ -117,7 +118,7 @@ class TwinCritics(Policy):
 
     def scaled(self, action: Tensor) -> Tensor:
         """Actions of the world as critics see them: `[rows, size]` from -1 to 1."""
-        return ((action.flatten(1) - self.middle) / self.reach).to(torch.float32)
+        return ((action.reshape(-1, self._size) - self.middle) / self.reach).to(torch.float32)
 
     def unscaled(self, share: Tensor) -> Tensor:
         """Actions of the world from numbers `[rows, size]` from -1 to 1."""
@@ -147,7 +148,8 @@ class TwinCritics(Policy):
         given: Tensor | None = None,
     ) -> Judged:
         given = self.normalised(self.inputs(observation) if given is None else given)
-        return Judged(self._actions(given), given.flatten(1)[:, :0].to(torch.float32), memory)
+        nothing = _tree.tensors(given)[0].flatten(1)[:, :0].to(torch.float32)
+        return Judged(self._actions(given), nothing, memory)
 
 
 class SoftActorCritic(TwinCritics):
