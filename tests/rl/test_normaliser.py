@@ -157,6 +157,25 @@ def test_learning_goes_by_scaled_rewards_and_metrics_by_raw_ones():
     assert told["value_loss"] < 50, "raw it would be some ten thousand"
 
 
+class Tagged(CartPole):
+    """Looks with a number that has no axis."""
+
+    observation_space = dz.rl.Dict({"all": CartPole.observation_space, "x": dz.rl.Box(-5.0, 5.0, ())})
+
+    def observe(self, now):
+        return {"all": super().observe(now), "x": super().observe(now)[0]}
+
+
+def test_a_number_without_an_axis_stands_beside_others():
+    env = Tagged()
+    policy = dz.rl.mlp(env, (8,), normalise=True)
+    algorithm = dz.PPO(num_envs=4, num_steps=8, num_minibatches=1)
+    training = algorithm.init(env, policy, total_steps=100, device="cpu")
+    algorithm.update(training)
+    assert policy.normaliser.mean.shape == (5,)
+    assert policy.normaliser.mean[0] == policy.normaliser.mean[4] != 0
+
+
 # --- what does not fit ------------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,12 @@ from denizen.rl._conv_encoder import ConvEncoder
 
 def side_by_side(given: Any) -> Tensor:
     """A tree of inputs `[rows, …]` as one tensor `[rows, width]`."""
-    return torch.cat([leaf.flatten(1) for leaf in _tree.tensors(given)], 1)
+    return torch.cat([_in_a_row(leaf) for leaf in _tree.tensors(given)], 1)
+
+
+def _in_a_row(leaf: Tensor) -> Tensor:
+    """All numbers of each row, also where that is one without an axis: `[rows, width]`."""
+    return leaf.reshape(len(leaf), -1)
 
 
 class TreeEncoder(nn.Module):
@@ -34,5 +39,5 @@ class TreeEncoder(nn.Module):
     def forward(self, input: Any) -> Tensor:
         """Features `[rows, hidden]` of a tree of inputs `[rows, …]`."""
         leaves, encoders = _tree.tensors(input), iter(self.images)
-        seen = [next(encoders)(leaf) if leaf.dim() == 4 else leaf.flatten(1) for leaf in leaves]
+        seen = [next(encoders)(leaf) if leaf.dim() == 4 else _in_a_row(leaf) for leaf in leaves]
         return self.top(torch.cat([part.to(seen[0].dtype) for part in seen], 1))
