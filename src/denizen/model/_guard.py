@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from denizen import ops
 from denizen.errors import ModelError
 from denizen.model import _kinds
 from denizen.model._model import Model
@@ -303,10 +304,7 @@ class Writes(TorchDispatchMode):
             self._tell(rule, line_of_frame(frame), hazard)
 
 
-# torch would import its compiler (0.7 s) to keep it out of a dispatch mode; nothing is compiled while this one watches.
-_watch = getattr(Writes.__torch_dispatch__, "__wrapped__", None)
-if _watch is not None:
-    _watch.__dict__.setdefault("__dynamo_disable", _watch)
+ops.keep_compiler_out(Writes)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ where it is installed, else the torch reference.
 
 import functools
 import importlib.util
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,6 +58,17 @@ def variant(device: torch.device) -> str:
 
 class Tracer(TorchDispatchMode):
     """A mode that makes a graph of torch.fx of what runs within it."""
+
+
+def keep_compiler_out(mode: type[TorchDispatchMode]) -> None:
+    """Have torch keep its compiler out of a mode's code where it is loaded; else torch would load it (2 s) for that."""
+    code = getattr(mode.__torch_dispatch__, "__wrapped__", None)
+    if code is None:
+        return
+    if "torch._dynamo" not in sys.modules:
+        code.__dict__["__dynamo_disable"] = code
+    elif code.__dict__.get("__dynamo_disable") is code:
+        del code.__dict__["__dynamo_disable"]
 
 
 def traced() -> bool:

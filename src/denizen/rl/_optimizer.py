@@ -10,6 +10,7 @@ from denizen.nn import kernels
 from denizen.ops import variant
 from denizen.rl._processes import total_
 
+BETAS = 0.9, 0.999  # shares of the old moments that are kept
 _GROWTH_AFTER = 2000  # good steps after which a loss scale doubles, as torch.amp.GradScaler has it
 
 
@@ -48,23 +49,23 @@ class FlatAdam:
         self._scaled, self._good = scale is not None, torch.zeros((), device=device)
         self.rate = torch.zeros((), device=device)
         self.flat = [_flatten(group) for group in self.groups]
-        self._adam = [
-            torch.optim.Adam([flat], lr=self.rate, eps=eps, fused=True, capturable=flat.is_cuda) for flat in self.flat
-        ]
-        for adam, flat in zip(self._adam, self.flat, strict=True):  # the state exists before anything is captured
-            adam.state[flat] = {
+        self._eps = eps
+        self._states = [  # as torch.optim.Adam names them, which would load torch's compiler (2 s) to be made
+            {
                 "step": torch.zeros((), device=device),
                 "exp_avg": torch.zeros_like(flat),
                 "exp_avg_sq": torch.zeros_like(flat),
             }
+            for flat in self.flat
+        ]
 
     def moments(self, parameter: Tensor) -> tuple[Tensor, Tensor]:
         """First and second moment of a parameter, as views."""
-        for adam, flat, group in zip(self._adam, self.flat, self.groups, strict=True):
+        for state, group in zip(self._states, self.groups, strict=True):
             begin = 0
             for mine in group:
                 if mine is parameter:
-                    state, end = adam.state[flat], begin + mine.numel()
+                    end = begin + mine.numel()
                     return state["exp_avg"][begin:end].view_as(mine), state["exp_avg_sq"][begin:end].view_as(mine)
                 begin += mine.numel()
         raise KeyError("not among the parameters of this optimizer")
@@ -99,7 +100,7 @@ class FlatAdam:
         for grad in grads:
             total_(grad)  # type: ignore[arg-type]  # pyrefly: ignore
         if not self._scaled and variant(self.rate.device) == "triton":
-            norms = [self._fused(adam, flat, rate, skip) for adam, flat in zip(self._adam, self.flat, strict=True)]
+            norms = [self._fused(state, flat, rate, skip) for state, flat in zip(self._states, self.flat, strict=True)]
             return norms[0] if len(norms) == 1 else torch.stack(norms).norm()
         self.rate.copy_(rate)
         if self._scaled:
@@ -114,14 +115,36 @@ class FlatAdam:
             for grad, norm in zip(grads, norms, strict=True):
                 grad.mul_((self._max_norm / (norm + 1e-6)).clamp(max=1.0))  # type: ignore[union-attr]
         stop = skip.to(torch.float32)
-        for adam in self._adam:
-            adam.found_inf = stop  # type: ignore[attr-defined]  # the fused kernel leaves everything where this is 1
-            adam.step()
+        for state, flat in zip(self._states, self.flat, strict=True):
+            self._updated(state, flat, stop)
         return total
 
-    def _fused(self, adam: torch.optim.Adam, flat: Tensor, rate: Tensor, skip: Tensor) -> Tensor:
+    @torch.no_grad()
+    def _updated(self, state: dict[str, Tensor], flat: Tensor, stop: Tensor) -> None:
+        """What `torch.optim.Adam(fused=True)` does with a group; nothing where `stop` is 1."""
+        assert flat.grad is not None
+        none: list[Tensor] = []
+        torch._foreach_add_([state["step"]], 1)
+        torch._fused_adam_(
+            [flat],
+            [flat.grad],
+            [state["exp_avg"]],
+            [state["exp_avg_sq"]],
+            none,
+            [state["step"]],
+            amsgrad=False,
+            lr=self.rate,
+            beta1=BETAS[0],
+            beta2=BETAS[1],
+            weight_decay=0.0,
+            eps=self._eps,
+            maximize=False,
+            found_inf=stop,
+        )
+        torch._foreach_sub_([state["step"]], [stop])
+
+    def _fused(self, state: dict[str, Tensor], flat: Tensor, rate: Tensor, skip: Tensor) -> Tensor:
         """Clip and update a group in two launches; the norm of its gradient."""
-        state, (low, high), eps = adam.state[flat], adam.defaults["betas"], adam.defaults["eps"]
         assert flat.grad is not None
         return kernels.adam(
             flat.data,
@@ -132,8 +155,8 @@ class FlatAdam:
             rate,
             skip,
             max_norm=self._max_norm,
-            betas=(low, high),
-            eps=eps,
+            betas=BETAS,
+            eps=self._eps,
         )
 
     def _rescale(self, finite: Tensor) -> None:
@@ -146,8 +169,8 @@ class FlatAdam:
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint needs beside the parameters."""
         held = {"scale": self.scale, "good": self._good}
-        for number, (adam, flat) in enumerate(zip(self._adam, self.flat, strict=True)):
-            held.update({f"{number}.{name}": tensor for name, tensor in adam.state[flat].items()})
+        for number, state in enumerate(self._states):
+            held.update({f"{number}.{name}": tensor for name, tensor in state.items()})
         return held
 
 

@@ -7,6 +7,7 @@ is not known here, such as operations that take functions, raises; then it is `m
 import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -32,7 +33,10 @@ class Unknown(Exception):
 
 
 def record(
-    function: Callable[..., Sequence[Tensor]], arguments: Sequence[Tensor], rules: Mapping[Any, Callable[..., Any]]
+    function: Callable[..., Sequence[Tensor]],
+    arguments: Sequence[Tensor],
+    rules: Mapping[Any, Callable[..., Any]],
+    devices: bool = True,
 ) -> tuple[nn.Module, Graph]:
     """What a function does with tensors, each of which counts as one input: (what holds the constants, the graph).
 
@@ -40,8 +44,11 @@ def record(
         function: what to record; runs once.
         arguments: no two of them the same tensor.
         rules: what to do instead of an operation.
+        devices: `node.meta["val"]` tells a node's device beside shape, strides and dtype, for which torch imports its
+            compiler, which takes two seconds.
     """
-    recorder = _Recorder(rules)
+    ops.keep_compiler_out(_Recorder)
+    recorder = _Recorder(rules, devices)
     for number, argument in enumerate(arguments):
         recorder.see(argument, recorder.graph.placeholder(f"arg{number}_1"))
     cached = torch.is_autocast_cache_enabled()
@@ -65,13 +72,13 @@ class _Recorder(ops.Tracer):
 
     supports_higher_order_operators = True  # so that they come here, and are refused
 
-    def __init__(self, rules: Mapping[Any, Callable[..., Any]]) -> None:
+    def __init__(self, rules: Mapping[Any, Callable[..., Any]], devices: bool) -> None:
         super().__init__()
         self.root, self.graph = nn.Module(), Graph()
         self._rules = rules
         self._seen: Any = WeakTensorKeyDictionary()  # (node, whether its values depend on small constants alone)
         self._names: Any = WeakTensorKeyDictionary()  # of constants
-        self._fake = FakeTensorMode()  # one for all: each keeps Python's stack, which takes long
+        self._fake = FakeTensorMode() if devices else None  # one for all: each keeps Python's stack, which takes long
         self._like: dict[Any, Tensor] = {}
 
     def see(self, tensor: Tensor, node: Node, known: bool = False) -> None:
@@ -151,12 +158,12 @@ class _Recorder(ops.Tracer):
         return node
 
     def _value(self, tensor: Any) -> Any:
-        """A tensor without memory that tells shape, strides, dtype and device."""
+        """A tensor without memory that tells shape, strides, dtype and, where asked for, device."""
         if not isinstance(tensor, Tensor):
             return tensor
-        form = (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+        form = (tensor.shape, tensor.stride(), tensor.dtype, "meta" if self._fake is None else tensor.device)
         if form not in self._like:
-            with self._fake:
+            with self._fake or nullcontext():
                 self._like[form] = torch.empty_strided(form[0], form[1], dtype=form[2], device=form[3])
         return self._like[form]
 

@@ -97,7 +97,8 @@ def trace(stepper: Stepper, run_state: RunState) -> Traced:
         return [*new, after, *records, bad]
 
     invariants = [stepper.keys, *stepper.values.values()]
-    module = recorded(flat, [*run_state.leaves, run_state.switches, run_state.step, *invariants])
+    arguments = [*run_state.leaves, run_state.switches, run_state.step, *invariants]
+    module = recorded(flat, arguments, devices=True)
     inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
     return Traced(
         module=module,
@@ -112,7 +113,11 @@ def trace(stepper: Stepper, run_state: RunState) -> Traced:
 
 
 def recorded(
-    function: Callable[..., list[Tensor]], arguments: Sequence[Tensor], *, in_place: bool = False
+    function: Callable[..., list[Tensor]],
+    arguments: Sequence[Tensor],
+    *,
+    in_place: bool = False,
+    devices: bool = False,
 ) -> GraphModule:
     """A function of tensors as a flat graph; runs it once or twice.
 
@@ -120,32 +125,34 @@ def recorded(
         function: what to record.
         arguments: like those that the graph is for; not changed.
         in_place: keep writes, those into arguments too; else the graph has none.
+        devices: `node.meta["val"]` tells a node's device beside shape, strides and dtype, as passes over it need.
     """
     with torch.no_grad():
         if in_place:
-            return _finished(*_record(function, [argument.clone() for argument in arguments]))
+            return _finished(*_record(function, [argument.clone() for argument in arguments], {}, devices))
         arguments = [argument.detach() for argument in arguments]  # a tensor given twice would be taken for one input
-        root, graph = _record(function, arguments)
+        root, graph = _record(function, arguments, {}, devices)
         if any(_writes(node) for node in graph.nodes):  # `hazard[:10] = 1.0`: what it changes is not its result
             pure = torch.func.functionalize(GraphModule(root, graph), remove="mutations")
-            root, graph = _record(pure, arguments, {torch.ops.aten.copy.default: _copied})
+            root, graph = _record(pure, arguments, {torch.ops.aten.copy.default: _copied}, devices)
     return _finished(root, graph)
 
 
 def _record(
     function: Callable[..., list[Tensor]],
     arguments: list[Tensor],
-    rules: Mapping[Any, Callable[..., Any]] | None = None,
+    rules: Mapping[Any, Callable[..., Any]],
+    devices: bool,
 ) -> tuple[torch.nn.Module, Graph]:
     """(what holds the constants, the graph) of a function."""
     try:
-        return record(function, arguments, rules or {})
+        return record(function, arguments, rules, devices)
     except ModelError:
         raise
     except Exception:  # whatever torch may raise below a mode that it does not know
         pass
     with one_mode():
-        module = make_fx(function, dict(rules or {}))(*arguments)
+        module = make_fx(function, dict(rules))(*arguments)
     return module, module.graph
 
 
