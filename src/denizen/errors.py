@@ -38,7 +38,13 @@ class ConfigError(InputError):
 
 
 class ModelError(DenizenError, ValueError):
-    """A model breaks one of the rules of authoring."""
+    """A model breaks one of the rules of authoring.
+
+    Attributes:
+        place: of the first world of the run that it came from, among its worlds, where that is known.
+    """
+
+    place: int | None = None
 
 
 class CapacityError(ModelError):

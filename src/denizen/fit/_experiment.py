@@ -289,7 +289,8 @@ class Experiment:
                 interventions=self._interventions,
             )
         except ModelError as error:
-            raise type(error)(f"calibrate: near {self.told(free[0])}: {error}; {KEEP}") from error
+            where = f"near {self.told(free[0])}" if error.place is None else f"at {self.told(free[error.place])}"
+            raise type(error)(f"calibrate: {where}: {error}; {KEEP}") from error
         return {name: series.numpy() for name, series in found.items()}
 
     def relaxed(self, values: Mapping[str, Tensor], worlds: Sequence[int], relax: Relax) -> dict[str, Tensor]:

@@ -129,11 +129,12 @@ def read_checks(run_state: RunState, state: Any, checks: list[str], step: int, v
     """
     if run_state.bad is not None and run_state.bad.numel():
         failed = run_state.bad.any(dim=0).tolist()
-        for label, bad in zip(checks, failed, strict=True):
+        for k, (label, bad) in enumerate(zip(checks, failed, strict=True)):
             if bad:
-                raise (CapacityError if label.startswith(CAPACITY) else ModelError)(
-                    _explain(label, run_state, step, values)
-                )
+                kind = CapacityError if label.startswith(CAPACITY) else ModelError
+                error = kind(_explain(label, run_state, step, values))
+                error.place = int(run_state.bad[:, k].nonzero()[0])
+                raise error
     for name, fault in faults(state):
         if bool(fault):
             raise ModelError(f"{name} is out of range (or NaN) {when(step, run_state)}")
