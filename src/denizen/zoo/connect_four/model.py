@@ -41,10 +41,13 @@ class ConnectFour(dz.rl.Game):
     Attributes:
         rows: of the board.
         columns: of the board.
+        openings: int64 `[positions, 2]`, stones of both players as bits, one of which is drawn for each game to begin
+            with; `openings.random_openings` makes some. None: the empty board.
     """
 
     rows: int = 6
     columns: int = 7
+    openings: Tensor | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,9 +70,14 @@ class ConnectFour(dz.rl.Game):
         return dz.rl.Box(0, 1, (2, self.rows, self.columns), torch.uint8)
 
     def init(self, rng: dz.rng.Rng) -> Board:
-        """An empty board."""
-        none = torch.zeros_like(rng.on("boards", 1).integers("none", 0, 1)[0])
-        return Board(stones=torch.stack([none, none]), moves=none, result=none)
+        """An empty board, or one of the openings."""
+        drawn, count = rng.on("boards", 1), 1 if self.openings is None else len(self.openings)
+        none = torch.zeros_like(drawn.integers("none", 0, 1)[0])
+        if self.openings is None:
+            return Board(stones=torch.stack([none, none]), moves=none, result=none)
+        stones = self.openings[drawn.integers("opening", 0, count)[0]]
+        cells = torch.arange(self.columns * (self.rows + 1), device=stones.device)
+        return Board(stones=stones, moves=((stones.sum() >> cells) & 1).sum(), result=none)
 
     def step(self, now: Board, action: Tensor, rng: dz.rng.Rng) -> Board:
         """A stone of the one who moves."""
