@@ -1,12 +1,13 @@
 """Self-play on a card: checks, Connect Four against random moves and the exact solver, poker's exploitability, speed.
 
-    python benchmarks/selfplay_gpu.py [--device cuda] [--parts check,connect_four,kuhn] [--seconds 20] [--out FILE]
+    python benchmarks/selfplay_gpu.py [--device cuda] [--parts check,connect_four,kuhn] [--updates 250] [--out FILE]
 
 check: a captured training of Kuhn by self-play against the same one run eagerly, with its pool. connect_four: trains
-7 x 6 for so many seconds after its first update; then shares of games won against random moves in either seat, of late
-positions in which the likeliest move is right by the solver, and points ahead of earlier policies. kuhn: exploitability
-of the last policy and of the average of all. On demand: connect_four_entropy, kuhn_entropy, leduc_entropy, with entropy
-in units of the payoff, the latter two as the zoo has them. About 60 s with the default; each part prints as it ends.
+7 x 6 with convolutions; then shares of games won against random moves in either seat, of positions in which the
+likeliest move is right by the solver, and points ahead of earlier policies. connect_four_mlp: two linear layers, eight
+times as many updates. connect_four_empty: those without openings. kuhn: exploitability of the last policy and of the
+average of all. On demand: the latter two of Connect Four, kuhn_entropy and leduc_entropy, as the zoo has them. Each
+part prints as it ends.
 """
 
 import argparse
@@ -22,10 +23,10 @@ import torch
 from _report import commit, machine, now
 
 import denizen as dz
-from denizen.zoo.connect_four import ConnectFour
 from denizen.zoo.kuhn import Kuhn
 
-STONES, POSITIONS = (20, 26, 32), 200  # late positions: stones, how many of each
+STONES, POSITIONS = (16, 20, 26, 32), 500  # positions of random games: stones, how many of each
+OPENINGS = 65_536
 GAMES = 4096
 FULL = {"num_envs": 4096, "num_steps": 32, "num_minibatches": 8, "update_epochs": 2}
 SMALL = {"num_envs": 64, "num_steps": 16, "num_minibatches": 2, "update_epochs": 1}
@@ -45,7 +46,7 @@ def begun(env, policy, algorithm, device, updates):
     return training, update
 
 
-def check(device, _seconds):
+def check(device, _updates):
     """Captured and eager give the same pool and, to rounding, the same policy."""
     found = []
     for compiled in (device == "cuda", False):
@@ -68,27 +69,30 @@ def check(device, _seconds):
     return {"path": path, "apart": apart}
 
 
-def connect_four(device, seconds, **changed):
+def connect_four(device, updates, form="conv", openings=OPENINGS):
     """Trains, then plays."""
+    from denizen.zoo.connect_four import connect_four
     from denizen.zoo.connect_four.judge import agreement, late_positions
     from denizen.zoo.connect_four.solver import Solver
 
-    game = ConnectFour()
-    env = dz.rl.SelfPlay(game, pool=8, every=10)
-    policy = dz.rl.mlp(env, (128, 128), activation=torch.nn.ReLU, seed=1)
+    env = connect_four(openings=openings)
+    game = env.game
+    if form == "conv":
+        policy = dz.rl.conv(env, (64, 64), 256, critic_hidden=(), seed=1)
+    else:
+        policy, updates = dz.rl.mlp(env, (256, 256), activation=torch.nn.ReLU, seed=1), 8 * updates
     settings = FULL if device == "cuda" else SMALL
-    algorithm = dz.PPO(**settings | {"learning_rate": 1e-3, "ent_coef": 0.02, "gamma": 0.99} | changed)
+    annealed = {"learning_rate": dz.rl.Linear(1e-3, 5e-5), "ent_coef": dz.rl.Linear(0.1, 0.02)}
+    algorithm = dz.PPO(**settings, **annealed, gamma=1.0, normalise_advantages=False)
     earlier = {"first": copy.deepcopy(policy)}
-    training, update = begun(env, policy, algorithm, device, 10**6)
+    training, update = begun(env, policy, algorithm, device, updates)
     wait(device)
-    began, updates, row = time.perf_counter(), 0, {}
-    while time.perf_counter() - began < seconds:
-        if "half" not in earlier and time.perf_counter() - began > seconds / 2:
+    began, row = time.perf_counter(), {}
+    for number in range(updates):
+        if number == updates // 2:
             earlier["half"] = copy.deepcopy(policy)
-        for _ in range(4):
-            row = update()
-        updates += 4
-        wait(device)
+        row = update()
+    wait(device)
     took = time.perf_counter() - began
     training.check()
     steps = updates * algorithm.samples
@@ -114,14 +118,19 @@ def connect_four(device, seconds, **changed):
     solver = Solver(game)
     for stones in STONES:
         clock = time.perf_counter()
-        told[f"right_{stones}_stones"] = agreement(policy, solver, late_positions(game, stones, POSITIONS))._asdict()
+        told[f"right_{stones}_stones"] = agreement(policy, solver, late_positions(game, stones, POSITIONS, seed=99))._asdict()
         told[f"solver_{stones}_stones_s"] = time.perf_counter() - clock
     return told
 
 
-def connect_four_entropy(device, seconds):
-    """The same with entropy in units of the payoff, as poker has it."""
-    return connect_four(device, seconds, ent_coef=0.1, normalise_advantages=False, gamma=1.0)
+def connect_four_mlp(device, updates):
+    """The same with linear layers."""
+    return connect_four(device, updates, form="mlp")
+
+
+def connect_four_empty(device, updates):
+    """Likewise, all games from the empty board."""
+    return connect_four(device, updates, form="mlp", openings=0)
 
 
 def poker(device, name):
@@ -146,17 +155,17 @@ def poker(device, name):
     return {"uniform": tree.exploitability(None), "rows (updates, last, average)": rows, "path": update.path}
 
 
-def kuhn_entropy(device, _seconds):
+def kuhn_entropy(device, _updates):
     """Against the policy as it is, with entropy in units of the payoff."""
     return poker(device, "kuhn")
 
 
-def leduc_entropy(device, _seconds):
+def leduc_entropy(device, _updates):
     """Likewise."""
     return poker(device, "leduc")
 
 
-def kuhn(device, seconds):
+def kuhn(device, updates):
     """Fictitious play: the policy answers all that it was. Without entropy it stops moving, and answers nothing."""
     game = Kuhn()
     tree = dz.rl.GameTree(game)
@@ -165,8 +174,8 @@ def kuhn(device, seconds):
     settings = POKER if device == "cuda" else SMALL
     algorithm = dz.PPO(**settings, learning_rate=1e-3, gamma=1.0, gae_lambda=1.0, ent_coef=0.05)
     _, update = begun(env, policy, algorithm, device, 10**6)
-    began, tables, rows = time.perf_counter(), [], []
-    while time.perf_counter() - began < seconds / 2:
+    tables, rows = [], []
+    for _ in range(updates):
         update()
         tables.append(tree.table(policy))
         if len(tables) & (len(tables) - 1) == 0:
@@ -176,20 +185,25 @@ def kuhn(device, seconds):
 
 
 PARTS = {"check": check, "connect_four": connect_four, "kuhn": kuhn}
-MORE = {"connect_four_entropy": connect_four_entropy, "kuhn_entropy": kuhn_entropy, "leduc_entropy": leduc_entropy}
+MORE = {
+    "connect_four_mlp": connect_four_mlp,
+    "connect_four_empty": connect_four_empty,
+    "kuhn_entropy": kuhn_entropy,
+    "leduc_entropy": leduc_entropy,
+}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--parts", default=",".join(PARTS))
-    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--updates", type=int, default=250)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     told = {"commit": commit(), "machine": machine(), "when": now()}
     for name in args.parts.split(","):
         began = time.perf_counter()
-        told[name] = (PARTS | MORE)[name](args.device, args.seconds)
+        told[name] = (PARTS | MORE)[name](args.device, args.updates)
         told[name]["seconds"] = time.perf_counter() - began
         print(name, json.dumps(told[name], indent=1), flush=True)
         if args.out is not None:

@@ -90,7 +90,10 @@ class Against(Env):
         """One move, and those of the others up to the next one here."""
         # What others were paid for before the first move here belongs to that move.
         owed = torch.where(now.time.step == 0, now.paid, 0.0)
-        return self._replies(self._moved(now, action, owed, rng), rng["against"])
+        moved = self._moved(now, action, owed, rng)
+        over = self.game.terminated(now).to(torch.bool)  # before the first move here: no move changes anything then
+        moved = now.replace(**{name: torch.where(over, getattr(now, name), getattr(moved, name)) for name in now.kinds})
+        return self._replies(moved, rng["against"])
 
     def _begun(self, now: Any, rng: Rng) -> State:
         drawn = rng.on("games", 1)
@@ -200,11 +203,13 @@ class SelfPlay(Against):
         pool: earlier policies that are kept; once there are more, they are a uniform sample of all.
         every: updates between two that are kept.
         latest: share of games against the policy as it is at the beginning of an update.
+        practice: the game as trainings play it, such as one that begins with openings; None: `game`.
     """
 
     pool: int = 8
     every: int = 10
     latest: float = 0.5
+    practice: Game | None = None
 
     def __post_init__(self) -> None:
         if self.opponents is not None and not isinstance(self.opponents, Opponents):
@@ -213,11 +218,18 @@ class SelfPlay(Against):
         for name in ("pool", "every"):
             whole("SelfPlay", name, getattr(self, name), 1)
         share("SelfPlay", "latest", self.latest)
+        if self.practice is not None:
+            check_game(self.practice, "SelfPlay: practice")
+            for name in ("action_space", "observation_space", "num_players"):
+                one, other = getattr(self.game, name), getattr(self.practice, name)
+                if one != other:
+                    raise InputError(f"SelfPlay: practice has {name} {other}, expected that of game, {one}")
 
     def of_training(self, policy: ActorCritic, seed: int) -> "SelfPlay":
         """With a pool for a policy's training, which begins with the policy alone."""
         check_plays(policy, "SelfPlay: policy")
-        return self.with_values({"opponents": Pool(policy, self.pool + 1, self.every, seed)})
+        played = {"game": self.practice or self.game, "practice": None}
+        return self.with_values({"opponents": Pool(policy, self.pool + 1, self.every, seed), **played})
 
     def _member(self, rng: Rng) -> Tensor:
         """The first place is the policy as it is; the others are drawn among those that hold one."""

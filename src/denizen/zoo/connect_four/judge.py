@@ -1,5 +1,6 @@
 """How often a policy's moves are right, by the exact solver."""
 
+import itertools
 from typing import NamedTuple
 
 import torch
@@ -7,6 +8,7 @@ import torch
 from denizen.errors import CapacityError
 from denizen.rl import ActorCritic
 from denizen.zoo.connect_four.model import Board, ConnectFour
+from denizen.zoo.connect_four.openings import random_games, taken
 from denizen.zoo.connect_four.solver import CLOSED, Solver
 
 MOST_GAMES = 2**20
@@ -40,18 +42,12 @@ def late_positions(game: ConnectFour, stones: int, count: int, seed: int = 0) ->
     """
     generator, games = torch.Generator().manual_seed(seed), 4 * count
     while games <= MOST_GAMES:
-        none = torch.zeros(games, dtype=torch.int64)
-        now = Board(stones=torch.zeros(games, 2, dtype=torch.int64), moves=none, result=none)
-        for _ in range(stones):
-            open_ = torch.vmap(game.action_mask)(now).to(torch.float32)
-            move = torch.multinomial(open_, 1, generator=generator)[:, 0]
-            now = torch.vmap(lambda state, action: game.step(state, action, None))(now, move)  # type: ignore[arg-type]
-            going = torch.vmap(game.terminated)(now).logical_not().nonzero()[:, 0]
-            now = _taken(now, going)
-        found, place = torch.unique(now.stones, dim=0, return_inverse=True)
-        if len(found) >= count:
-            first = torch.full((len(found),), len(place)).scatter_reduce(0, place, torch.arange(len(place)), "amin")
-            return _taken(now, first.sort().values[:count])
+        now = next(itertools.islice(random_games(game, games, generator), stones, None), None)
+        if now is not None:
+            found, place = torch.unique(now.stones, dim=0, return_inverse=True)
+            if len(found) >= count:
+                first = torch.full((len(found),), len(place)).scatter_reduce(0, place, torch.arange(len(place)), "amin")
+                return taken(now, first.sort().values[:count])
         games *= 4
     raise CapacityError(f"late_positions: fewer than {count} positions with {stones} stones in {games // 4} games")
 
@@ -71,7 +67,3 @@ def agreement(policy: ActorCritic, solver: Solver, now: Board) -> Agreement:
     chance = (keeps.sum(1) / open_.sum(1))[decisive]
     right, sure, drawn, top_move = (float(part.double().mean()) for part in (kept, kept[decisive], chance, best))
     return Agreement(right, sure, drawn, top_move, len(seen), int(decisive.sum()))
-
-
-def _taken(now: Board, index: torch.Tensor) -> Board:
-    return Board(stones=now.stones[index], moves=now.moves[index], result=now.result[index])

@@ -58,6 +58,30 @@ class ConnectFour(dz.rl.Game):
                 f"ConnectFour: rows={self.rows}, columns={self.columns} take {self.columns * (self.rows + 1)} bits, "
                 f"expected columns * (rows + 1) of at most {MOST_BITS}"
             )
+        if self.openings is not None:
+            self._check(self.openings)
+
+    def _check(self, openings: Any) -> None:
+        """Raise `InputError` where games cannot begin with these positions."""
+        if not isinstance(openings, Tensor) or openings.dtype != torch.int64 or openings.shape[1:] != (2,):
+            told = f"{openings.dtype} {list(openings.shape)}" if isinstance(openings, Tensor) else repr(openings)
+            raise dz.errors.InputError(f"ConnectFour: openings is {told}, expected int64 [positions, 2]")
+        height, (first, second) = self.rows + 1, openings.T
+        bottom = sum(1 << column * height for column in range(self.columns))
+        board, taken = bottom * ((1 << self.rows) - 1), first | second
+        ahead = _count(first, height * self.columns) - _count(second, height * self.columns)
+        faults = {
+            "has a stone beside the board": ((first | second) & ~board) != 0,
+            "has both players' stones in one cell": (first & second) != 0,
+            "has a stone over a free cell": ((taken + bottom) & taken) != 0,
+            "has stones that players who take turns from the first on do not have": (ahead != 0) & (ahead != 1),
+            "is over": _lines(first, height) | _lines(second, height) | (taken == board),
+        }
+        if not len(openings):
+            raise dz.errors.InputError("ConnectFour: openings is empty, expected one position at least, or None")
+        for fault, there in faults.items():
+            if there.any():
+                raise dz.errors.InputError(f"ConnectFour: openings[{int(there.nonzero()[0])}] {fault}")
 
     @property
     def action_space(self) -> dz.rl.Discrete:
@@ -71,13 +95,12 @@ class ConnectFour(dz.rl.Game):
 
     def init(self, rng: dz.rng.Rng) -> Board:
         """An empty board, or one of the openings."""
-        drawn, count = rng.on("boards", 1), 1 if self.openings is None else len(self.openings)
+        drawn = rng.on("boards", 1)
         none = torch.zeros_like(drawn.integers("none", 0, 1)[0])
         if self.openings is None:
             return Board(stones=torch.stack([none, none]), moves=none, result=none)
-        stones = self.openings[drawn.integers("opening", 0, count)[0]]
-        cells = torch.arange(self.columns * (self.rows + 1), device=stones.device)
-        return Board(stones=stones, moves=((stones.sum() >> cells) & 1).sum(), result=none)
+        stones = self.openings[drawn.integers("opening", 0, len(self.openings))[0]]
+        return Board(stones=stones, moves=_count(stones.sum(), self.columns * (self.rows + 1)), result=none)
 
     def step(self, now: Board, action: Tensor, rng: dz.rng.Rng) -> Board:
         """A stone of the one who moves."""
@@ -137,3 +160,8 @@ def _lines(stones: Tensor, height: int) -> Tensor:
         pairs = stones & (stones >> shift)
         found = found | (pairs & (pairs >> 2 * shift))
     return found != 0
+
+
+def _count(stones: Tensor, cells: int) -> Tensor:
+    """How many of the lowest bits are set."""
+    return ((stones[..., None] >> torch.arange(cells, device=stones.device)) & 1).sum(-1)

@@ -13,14 +13,24 @@ def random_games(game: ConnectFour, games: int, generator: torch.Generator) -> I
     now = Board(stones=torch.zeros(games, 2, dtype=torch.int64), moves=none, result=none)
     while len(now.stones):
         yield now
-        open_ = torch.vmap(game.action_mask)(now).to(torch.float32)
-        move = torch.multinomial(open_, 1, generator=generator)[:, 0]
+        open_ = torch.vmap(game.action_mask)(now)
+        move = torch.where(open_, torch.rand(open_.shape, generator=generator), -1.0).argmax(1)
         now = torch.vmap(lambda state, action: game.step(state, action, None))(now, move)  # type: ignore[arg-type]
         now = taken(now, torch.vmap(game.terminated)(now).logical_not().nonzero()[:, 0])
 
 
 def random_openings(game: ConnectFour, count: int, most: int, seed: int = 0) -> torch.Tensor:
-    """Stones of `count` positions, int64 `[count, 2]`: as many with no stone as with 1, 2 … `most`, while games last."""
+    """Positions of games under random moves, for `ConnectFour(openings=…)`.
+
+    Args:
+        game: of which size the board is.
+        count: how many; they may be alike.
+        most: stones; as many positions have none as have 1, 2 … `most`, as far as games last.
+        seed: of the moves.
+
+    Returns:
+        Stones of both players as bits: int64 `[count, 2]`.
+    """
     generator, found = torch.Generator().manual_seed(seed), []
     for now in random_games(game, count, generator):
         found.append(now.stones)

@@ -85,5 +85,5 @@ class Step:
 
 def _compiled(model: nn.Module) -> Any:
     """One graph. Its sums have the same bits in each process: reductions take one size of blocks, not the fastest."""
-    options = {"test_configs.force_filter_reduction_configs": True}
+    options: dict[str, Any] = {"test_configs.force_filter_reduction_configs": True}
     return torch.compile(model, fullgraph=True, dynamic=False, options=options)
