@@ -118,7 +118,8 @@ def connect_four(device, updates, form="conv", openings=OPENINGS):
     solver = Solver(game)
     for stones in STONES:
         clock = time.perf_counter()
-        told[f"right_{stones}_stones"] = agreement(policy, solver, late_positions(game, stones, POSITIONS, seed=99))._asdict()
+        positions = late_positions(game, stones, POSITIONS, seed=99)
+        told[f"right_{stones}_stones"] = agreement(policy, solver, positions)._asdict()
         told[f"solver_{stones}_stones_s"] = time.perf_counter() - clock
     return told
 
