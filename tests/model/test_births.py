@@ -306,6 +306,51 @@ def test_births_by_an_intervention() -> None:
     assert run.state.id[0].unique().numel() == 60
 
 
+class Ranch(dz.Env):
+    """An environment in which sheep are born; lives end at different times."""
+
+    num_agents: int = 12
+
+    @property
+    def action_space(self) -> dz.rl.Discrete:
+        return dz.rl.Discrete(2)
+
+    @property
+    def observation_space(self) -> dz.rl.Box:
+        return dz.rl.Box(0.0, 12.0, (1,))
+
+    def init(self, rng: dz.rng.Rng) -> Flock:
+        return Sheep(num_agents=12, start=3).init(rng)
+
+    def step(self, now: Flock, action: Tensor, rng: dz.rng.Rng) -> Flock:
+        return births(now, rng, rng.event("bear", 0.3), age=now.age + 1)
+
+    def observe(self, now: Flock) -> Tensor:
+        return now.alive.sum().to(torch.float32)[None]
+
+    def reward(self, before: Flock, action: Tensor, now: Flock) -> Tensor:
+        return (now.age.sum() + 0.1 * now.id.remainder(1000).sum()).to(torch.float32)
+
+    def terminated(self, now: Flock) -> Tensor:
+        return now.alive.sum() > 6
+
+
+def test_births_in_worlds_of_an_environment() -> None:
+    """Worlds that are of different ages are what each is alone."""
+    together = dz.rl.Worlds(Ranch(), 3, device="cpu")
+    alone = [dz.rl.Worlds(Ranch(), 1, worlds=[k], device="cpu") for k in range(3)]
+    for worlds in (together, *alone):
+        worlds.reset()
+    ended = torch.zeros(3)
+    for _ in range(8):
+        step = together.step(torch.zeros(3, dtype=torch.int64))
+        steps = [one.step(torch.zeros(1, dtype=torch.int64)) for one in alone]
+        assert torch.equal(step.reward, torch.cat([one.reward for one in steps]))
+        ended += step.terminated
+    together.check()
+    assert ended.unique().numel() > 1
+
+
 # --- wrong uses -------------------------------------------------------------------------------------------------------
 
 

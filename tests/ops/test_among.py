@@ -39,6 +39,21 @@ def test_draws_among_those_of_masks(tools: Any, num: int, named: str, hazard: bo
                 assert torch.equal(bad, wrong)
 
 
+@pytest.mark.parametrize("num", [5, 70])
+def test_a_mask_is_no_factor(tools: Any, num: int) -> None:
+    """Whole numbers of any width that are not 0 let an event happen, and do not multiply its hazard."""
+    key, gate = torch.tensor([3, 0]), torch.arange(num) % 3
+    drawn = [
+        Rng(key, tools.step, num=num, ids=ids).event("x", hazard, where=gate.to(dtype))
+        for ids in (None, torch.arange(num))
+        for hazard in (0.4, torch.full((num,), 0.4), torch.full((num,), 0.4, dtype=torch.float64))
+        for dtype in (torch.bool, torch.int8, torch.uint8, torch.int32, torch.float32)
+    ]
+    with ops.reference_only():
+        drawn.append(Rng(key, tools.step, num=num).event("x", 0.4, where=gate.to(torch.int8)))
+    assert all(torch.equal(one, drawn[0]) for one in drawn)
+
+
 @pytest.mark.parametrize("bad", [float("nan"), -0.5, float("inf"), 1.5])
 def test_bad_values_among_those_of_masks(tools: Any, bad: float) -> None:
     """A bad value counts where it is not masked out, of one for all as of one for each."""

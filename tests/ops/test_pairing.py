@@ -78,6 +78,16 @@ def test_in_worlds(tools: Any) -> None:
         tools.assert_same_bits(pairs(first[w], second[w], key[w]), tuple(one[w] for one in together))
 
 
+def test_children_of_worlds_in_different_steps() -> None:
+    """As those of environments are."""
+    alive, parents = torch.randint(0, 2, (3, 40)).to(torch.int8), torch.randint(0, 2, (3, 9)).to(torch.int8)
+    ids, parent_ids, steps = torch.randint(0, 2**61, (3, 40)), torch.arange(9), torch.tensor([4, 0, 7])
+    together = torch.vmap(_placed, (0, 0, None, 0, 0))(alive, parents, parent_ids, ids, steps)
+    for w in range(3):
+        alone = _placed(alive[w], parents[w], parent_ids, ids[w], steps[w])
+        assert all(torch.equal(one[w], other) for one, other in zip(together, alone, strict=True))
+
+
 @pytest.mark.parametrize("num", [3, 200])
 def test_equal_lots_are_settled_by_identity(num: int) -> None:
     pytest.importorskip("numba")

@@ -1,6 +1,7 @@
 """Streams, scopes and axes; what is refused; the same draws in any order, batch or thread."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from denizen import ops
-from denizen.errors import ModelError
+from denizen.errors import InputError, ModelError
 from denizen.rng import Rng
 
 NUM = 257
@@ -175,6 +176,49 @@ def test_categories_of_another_shape_are_refused(shape: tuple[int, ...]) -> None
 def test_integers_refuses_empty_and_huge_ranges(low: int, high: int) -> None:
     with pytest.raises(ModelError, match=f"low={low}, high={high}"):
         make().integers("x", low, high)
+
+
+@pytest.mark.parametrize("value", ["0.5", None, [0.5] * NUM, np.full(NUM, 0.5), 1j])
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [
+        *(("event", "hazard"), ("event", "dt"), ("bernoulli", "prob"), ("exponential", "rate")),
+        *(("normal", "mean"), ("gamma", "shape"), ("poisson", "mean"), ("uniform", "low")),
+    ],
+)
+def test_what_is_no_number_is_refused(name: str, argument: str, value: Any) -> None:
+    given = {"hazard": 0.5, argument: value} if name == "event" else {argument: value}
+    if argument == "dt" and value is None:
+        return
+    with pytest.raises(ModelError, match=rf"rng\.{name}\('x'\): {argument} is .*expected a number for all or a tensor"):
+        getattr(make(), name)("x", **given)
+
+
+def test_categories_and_whole_numbers_of_other_types_are_refused() -> None:
+    with pytest.raises(ModelError, match=r"probs is list \[0\.5, 0\.5\], expected a tensor"):
+        make().categorical("x", [0.5, 0.5])  # pyrefly: ignore
+    with pytest.raises(InputError, match=r"high=2\.5, expected a whole number"):
+        make().integers("x", 0, 2.5)  # pyrefly: ignore
+
+
+def test_identities_that_do_not_fit_are_refused() -> None:
+    """A kernel reads as many as there are agents, and takes none for negative."""
+    for wrong in (torch.arange(3), torch.zeros(5), torch.arange(5)[None], list(range(5))):
+        with pytest.raises(ModelError, match=r"rng\.on\('x'\): ids is .*, expected torch\.int64 \(5,\)"):
+            make().on("x", 5, ids=wrong)  # pyrefly: ignore
+    for num in (-3, 3.0, True):
+        with pytest.raises(InputError, match=r"rng\.on\('x', …\): num=.*expected a whole number, at least 0"):
+            make().on("x", num)  # pyrefly: ignore
+    for first, flag in ((-1, 1), (0, 0)):
+        rng = make()
+        rng.on("x", 5, ids=torch.arange(first, first + 5))
+        assert [(label, int(bad)) for label, bad in rng._bad] == [("rng.on('x'): ids, an identity is negative", flag)]
+
+
+def test_lengths_of_a_step_for_each_agent() -> None:
+    half = torch.full((NUM,), 0.5)
+    for dt in (0.5, half, half[0], half.to(torch.float64)):
+        assert torch.equal(make().event("x", 1.0, dt), make().event("x", 0.5))
 
 
 NAN, INF = float("nan"), float("inf")

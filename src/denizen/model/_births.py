@@ -102,7 +102,7 @@ def _placed(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(who is born, the place of each one's parent, identities, 1 where places ran out)."""
     if ops.variant(alive.device) == "numba":
-        rows = ops.place_rows(alive[None], parents[None], parent_ids[None], ids[None], step)
+        rows = ops.place_rows(alive[None], parents[None], parent_ids[None], ids[None], step[None, None])
         parent = rows[0][0]
         return parent >= 0, parent.clamp(min=0), rows[1][0], rows[2][0]
     free = 1 - alive

@@ -203,7 +203,7 @@ def _gated(values, where, alive, low, high, y):
     if where.shape[0]:
         g = where[low:high]
         for j in range(num):
-            y[j] = y[j] * _f(g[j])
+            y[j] = y[j] * _f(g[j] != 0)
     if alive.shape[0]:
         a = alive[low:high]
         for j in range(num):

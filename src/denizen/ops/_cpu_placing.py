@@ -30,7 +30,7 @@ def _place(alive, parents, parent_ids, ids, step, parent, named, bad, start, sto
         for i in range(n):
             parent[w, i], named[w, i] = -1, ids[row, i]
         bad[w] = 0
-        row = min(w, parent_ids.shape[0] - 1)
+        row, now = min(w, parent_ids.shape[0] - 1), np.uint64(step[min(w, step.shape[0] - 1), 0])
         for j in range(m):
             if parents[w, j] == 0:
                 continue
@@ -39,7 +39,7 @@ def _place(alive, parents, parent_ids, ids, step, parent, named, bad, start, sto
             if free == n:
                 bad[w] = 1
                 break
-            parent[w, free], named[w, free] = j, _child_id(parent_ids[row, j], step)
+            parent[w, free], named[w, free] = j, _child_id(parent_ids[row, j], now)
             free += 1
 
 
@@ -51,6 +51,6 @@ def place(
     bad = torch.empty(alive.shape[0], dtype=torch.int8)
     masks = alive.contiguous().numpy(), parents.contiguous().numpy()
     names = parent_ids.contiguous().numpy(), ids.contiguous().numpy()
-    args = *masks, *names, np.uint64(step.item()), parent.numpy(), named.numpy(), bad.numpy()
+    args = *masks, *names, step.contiguous().numpy(), parent.numpy(), named.numpy(), bad.numpy()
     over_ranges(lambda start, stop: _place(*args, start, stop), alive.shape[0], parent.numel())
     return parent, named, bad

@@ -199,7 +199,7 @@ def _(info, in_dims, values, hazard, ids, key, step, stream):  # type: ignore[no
 def gated(values: Tensor, where: Tensor, alive: Tensor, num: int) -> Tensor:
     """float32 `[W, num]`: values of those in both masks, 0 for the others; arguments as `draw_among`."""
     if where.shape[1]:
-        values = values * where
+        values = values * (where != 0)
     if alive.shape[1]:
         values = torch.where(alive != 0, values, 0.0)
     return values.expand(-1, num)
@@ -221,7 +221,7 @@ def draw_among(
 
     Args:
         values: float32 `[W, num]`, or `[W, 1]`: one for all.
-        where: int8 `[W, num]`, or `[W, 0]` for none; a factor.
+        where: int8 `[W, num]`, or `[W, 0]` for none: those with 0 have the value times 0.
         alive: int8 `[W, num]`, or `[W, 0]` for none: those with 0 have the value 0, whatever theirs is.
         num: agents.
         hazard: as `draw_mask`.

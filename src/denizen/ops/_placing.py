@@ -21,7 +21,7 @@ def place_rows(
         parents: int8 `[W, M]`, not 0 for who has a child.
         parent_ids: int64 `[1 or W, M]`.
         ids: int64 `[1 or W, N]`, of those who are there.
-        step: int64 `[]`, as `child_id` takes it.
+        step: int64 `[1 or W, 1]`, as `child_id` takes it; worlds of an environment are of different ages.
 
     Returns:
         int64 `[W, N]`, the place of the parent of who is born there, -1 for nobody; int64 `[W, N]`, identities with the
@@ -41,5 +41,7 @@ def _(alive, parents, parent_ids, ids, step):  # type: ignore[no-untyped-def]
 @vmap_rule("place_rows")
 def _(info, in_dims, alive, parents, parent_ids, ids, step):  # type: ignore[no-untyped-def]
     batch = info.batch_size
-    given = [fold_worlds(one, dim, batch) for one, dim in zip((alive, parents, parent_ids, ids), in_dims, strict=False)]
-    return tuple(unfold_worlds(one, batch) for one in place_rows(*given, step)), (0, 0, 0)
+    given = [
+        fold_worlds(one, dim, batch) for one, dim in zip((alive, parents, parent_ids, ids, step), in_dims, strict=True)
+    ]
+    return tuple(unfold_worlds(one, batch) for one in place_rows(*given)), (0, 0, 0)

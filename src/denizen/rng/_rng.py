@@ -6,12 +6,14 @@ under any batching, chunking, order of agents, device, restart or recomputation.
 
 import hashlib
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 
 from denizen import ops
+from denizen._arguments import whole
 from denizen.errors import ModelError, nearest
 from denizen.rng._events import Events
 from denizen.rng._quantiles import gamma_quantile, poisson_quantile
@@ -20,6 +22,7 @@ from denizen.rng._relax import Relax, weighs
 MAX_SEED = 2**32 - 1
 LOG_COLUMNS = ("replicate", "world", "step", "time", "date", "id")  # that every log of events has
 BY_ID = "by, as identities"  # how a step calls the column `by` where it holds these already, and no places
+_NUMBERS = (float, int, Real, torch.SymFloat, torch.SymInt)
 _ROUNDING = 1e-3  # by which shares of a relaxed run may leave their range without being a fault
 
 
@@ -141,12 +144,17 @@ class Rng:
         Args:
             axis: name of the axis, part of what fixes the numbers.
             num: number of entities on it; in a step an axis of the state has its own.
-            ids: int64 `[num]` identities; default: those of the kind of agents, else 0 … num - 1.
+            ids: int64 `[num]` identities; default: those of the kind of agents, else 0 … num - 1. A negative one stops
+                the run with a `ModelError` at the end of the chunk.
 
         Raises:
-            ModelError: without `num` for an axis that no field of the state has, or in `init`.
+            InputError: `num` is no whole number from 0.
+            ModelError: without `num` for an axis that no field of the state has, or in `init`; identities of another
+                shape or dtype.
         """
         known = self._axes.get(axis)
+        if num is not None:
+            num = whole(f"rng.on({axis!r}, …)", "num", num, 0)
         if num is None and known is None:
             sizes = [name for name, one in self._axes.items() if one.num]
             raise ModelError(
@@ -155,10 +163,22 @@ class Rng:
             )
         if known is None:
             assert num is not None
-            return self._derive(axis=axis, num=num, ids=ids)
+            return self._derive(axis=axis, num=num, ids=self._named(axis, num, ids))
         if known.ids is not None and num not in (None, known.num):
             raise ModelError(f"rng.on({axis!r}, {num}): the axis has {known.num} places; leave the number out")
-        return self._derive(axis=axis, num=known.num if num is None else num, ids=known.ids if ids is None else ids)
+        num = known.num if num is None else num
+        return self._derive(axis=axis, num=num, ids=known.ids if ids is None else self._named(axis, num, ids))
+
+    def _named(self, axis: str, num: int, ids: Any) -> Tensor | None:
+        """Identities that an author gave, as kernels read them: without looking where they end."""
+        if ids is None:
+            return None
+        if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or ids.shape != (num,):
+            got = f"{ids.dtype} {tuple(ids.shape)}" if isinstance(ids, Tensor) else f"{type(ids).__name__} {ids!r:.60}"
+            raise ModelError(f"rng.on({axis!r}): ids is {got}, expected torch.int64 ({num},), an identity for each")
+        self._same_device(f"rng.on({axis!r})", ids=ids)
+        self._require(f"rng.on({axis!r}): ids, an identity is negative", ids >= 0)
+        return ids
 
     def _derive(
         self, path: str | None = None, axis: str | None = None, num: int = 0, ids: Tensor | None = None
@@ -192,7 +212,7 @@ class Rng:
     # --- 0/1 draws ----------------------------------------------------------------------------------------------------
 
     def event(
-        self, name: str, hazard: Tensor | float, dt: float | None = None, *, where: Tensor | None = None
+        self, name: str, hazard: Tensor | float, dt: Tensor | float | None = None, *, where: Tensor | None = None
     ) -> Tensor:
         """Whether something that happens at a rate happens within the step: 1 with probability 1 - exp(-hazard dt).
 
@@ -203,7 +223,7 @@ class Rng:
         Args:
             name: stream.
             hazard: per unit of time, not negative; a number or `[agents]`.
-            dt: length of the interval; default: the step's.
+            dt: length of the interval, for all or `[agents]`; default: the step's.
             where: mask `[agents]` of those to whom it can happen. In a hard run the others get 0 and cost nothing. In a
                 relaxed run a mask of shares gates nothing: everybody gets what would happen *given* that it can, since
                 who might have been among them counts for the gradient. So the outcome is still multiplied by the
@@ -213,9 +233,9 @@ class Rng:
             mask int8 `[agents]` (float32 under `relax`). A negative or NaN hazard draws 0 and stops the run with a
             `ModelError` at the end of the chunk; with `where` hazards are finite for the others too.
         """
-        self._same_device(f"rng.event({name!r})", hazard=hazard, where=where)
         interval = self._dt if dt is None else dt
-        total = hazard if interval == 1.0 else hazard * interval
+        self._same_device(f"rng.event({name!r})", hazard=hazard, dt=interval, where=where)
+        total = hazard if isinstance(interval, float | int) and interval == 1 else hazard * interval
         alive = self._axes[self._axis].alive if self._axis in self._axes else None
         if self._plain(total):
             return self._among(name, total, True, where, alive)
@@ -256,8 +276,8 @@ class Rng:
         self._check_where(what, where)
         if self._relax is not None and not self._noted and where.dtype.is_floating_point:
             return value
-        # A product and not torch.where, which takes fifteen times as long on a CPU.
-        return _bytes(where) * value
+        # A product of bytes and not torch.where, which takes fifteen times as long on a CPU; a 2 counts as 1.
+        return (where != 0).to(torch.int8) * value
 
     def _check_where(self, what: str, where: Any) -> None:
         if not isinstance(where, Tensor) or where.shape != (self._num,):
@@ -478,6 +498,7 @@ class Rng:
 
     def integers(self, name: str, low: int, high: int) -> Tensor:
         """Whole numbers uniform on low … high - 1: int64 `[agents]`; bias below (high - low) / 2**32."""
+        low, high = (whole(f"rng.integers({name!r})", what, end) for what, end in (("low", low), ("high", high)))
         if not 0 < high - low <= 2**31:
             raise ModelError(f"rng.integers({name!r}): low={low}, high={high}; expected 0 < high - low <= 2**31")
         return low + ((self._words(name) * (high - low)) >> 32)
@@ -492,6 +513,11 @@ class Rng:
         Returns:
             int64 `[agents]`; under `relax` nothing but the hard index is offered: use `bernoulli` chains instead.
         """
+        if not isinstance(probs, Tensor):
+            raise ModelError(
+                f"rng.categorical({name!r}): probs is {type(probs).__name__} {probs!r:.60}, expected a tensor "
+                f"(categories,) or ({self._num}, categories)"
+            )
         if probs.dim() not in (1, 2) or probs.shape[:-1] not in ((), (self._num,)) or probs.shape[-1] == 0:
             raise ModelError(
                 f"rng.categorical({name!r}): probs has shape {tuple(probs.shape)}, expected (categories,) or "
@@ -518,10 +544,20 @@ class Rng:
         self._bad.append((what, (~good.all()).to(torch.int8)))
 
     def _same_device(self, what: str, *, numbers: bool = False, **arguments: Any) -> None:
-        """Refuse tensors that lie elsewhere than the agents; `numbers`: torch takes single numbers of the CPU there."""
+        """Refuse tensors that lie elsewhere than the agents; `numbers`: torch takes single numbers of the CPU there.
+
+        And what is neither a number nor a tensor; of masks, `where`, see `_check_where`.
+        """
         here = self._key.device
         for name, value in arguments.items():
-            if not isinstance(value, Tensor) or value.device == here:
+            if not isinstance(value, Tensor):
+                if not isinstance(value, _NUMBERS) and name != "where":
+                    raise ModelError(
+                        f"{what}: {name} is {type(value).__name__} {value!r:.60}, expected a number for all or a "
+                        f"tensor ({self._num},), one for each of {self._axis!r}"
+                    )
+                continue
+            if value.device == here:
                 continue
             if not (numbers and value.dim() == 0 and value.is_cpu):
                 raise ModelError(
