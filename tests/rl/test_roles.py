@@ -82,6 +82,43 @@ class Teams(Walkers):
         return self._split(super().action_mask(now))
 
 
+class Seeing(Walkers):
+    """Networks see places in halves, and critics all places and the clock beside what an actor sees."""
+
+    def network_input(self, observation):
+        return observation / 2
+
+    def privileged(self, now):
+        everyone = torch.cat([now.at, now.time.step[None].to(torch.float32)])
+        return everyone.expand(3, -1) + now.at[:, None]
+
+    def privileged_input(self, observation, privileged):
+        return torch.cat([observation.square(), privileged], 1)
+
+
+class SeeingTeams(Teams, Seeing):
+    """Likewise by role."""
+
+    def privileged(self, now):
+        return self._split(Seeing.privileged(self, now))
+
+    def network_input(self, observation):
+        return {name: Seeing.network_input(self, seen) for name, seen in observation.items()}
+
+    def privileged_input(self, observation, privileged):
+        return {name: Seeing.privileged_input(self, observation[name], extra) for name, extra in privileged.items()}
+
+
+class OneSees(Teams):
+    """Networks of the first role see sizes too, and its critic where the others are."""
+
+    def privileged(self, now):
+        return {"one": now.at[None, 1:]}
+
+    def network_input(self, observation):
+        return {name: torch.cat([seen, seen.abs()], 1) for name, seen in observation.items() if name == "one"}
+
+
 SHORT = dz.PPO(num_envs=6, num_steps=10, num_minibatches=2, update_epochs=2)
 
 
@@ -98,11 +135,18 @@ def same(one, other):
     return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
 
 
-@pytest.mark.parametrize(("names", "memory"), [(("all",), 0), (("one", "rest"), 4)])
-def test_one_policy_for_all_roles_learns_the_bits_of_a_world_without_roles(names, memory):
-    plain, told = trained(Walkers(), dz.rl.mlp(Walkers(), (8,), memory_size=memory))
-    env = Teams(names=names)
-    shared = dz.rl.mlp(env.role(*names), (8,), memory_size=memory)
+@pytest.mark.parametrize(
+    ("alone", "teams", "names", "memory"),
+    [
+        (Walkers(), Teams, ("all",), 0),
+        (Walkers(), Teams, ("one", "rest"), 4),
+        (Seeing(), SeeingTeams, ("one", "rest"), 0),
+    ],
+)
+def test_one_policy_for_all_roles_learns_the_bits_of_a_world_without_roles(alone, teams, names, memory):
+    plain, told = trained(alone, dz.rl.mlp(alone, (8,), memory_size=memory, normalise=teams is SeeingTeams))
+    env = teams(names=names)
+    shared = dz.rl.mlp(env.role(*names), (8,), memory_size=memory, normalise=teams is SeeingTeams)
     held, mine = trained(env, dict.fromkeys(names, shared))
     assert same(plain.policy, shared)
     party = "+".join(names)
@@ -114,9 +158,22 @@ def test_one_policy_for_all_roles_learns_the_bits_of_a_world_without_roles(names
     assert held.learners[party].rollout.fields["action_mask"].float().mean() < 1
 
     lives = dz.rl.evaluate(env, held.policy, num_envs=5)
-    alone = dz.rl.evaluate(Walkers(), plain.policy, num_envs=5)
+    lone = dz.rl.evaluate(alone, plain.policy, num_envs=5)
     mine = torch.cat([one.returns.view(5, -1) for one in lives.values()], 1)
-    assert torch.equal(alone.returns, mine.flatten())
+    assert torch.equal(lone.returns, mine.flatten())
+    assert (shared.privileged_normaliser is not None) == (teams is SeeingTeams)
+
+
+def test_a_role_may_see_what_others_do_not():
+    env = OneSees()
+    made = policies(env, shared=False)
+    wide = lambda body: next(layer.in_features for layer in body if isinstance(layer, torch.nn.Linear))
+    assert [wide(made[name].body) for name in ("one", "rest")] == [4, 2]
+    assert [made[name].head.linear.in_features for name in ("one", "rest")] == [8 + 2, 8]
+    held, _ = trained(env, made)
+    fields = [held.learners[name].rollout.fields for name in ("one", "rest")]
+    assert fields[0]["privileged"].shape == (10, 6, 2)
+    assert "privileged" not in fields[1]
 
 
 def test_each_role_learns_from_its_own_rows_alone():
@@ -362,6 +419,18 @@ REFUSED = [
     (
         lambda env: dz.rl.Worlds(no_roles(acting=lambda self, now: {"two": now.out}), 2).reset(),
         r"acting gave a dict with 'two'; expected a dict with 'one', 'rest'",
+    ),
+    (
+        lambda env: dz.rl.mlp(OneSees().role("one", "rest")),
+        r"OneSees.privileged gave 'one' \(2,\), 'rest' nothing, and one policy plays these roles; give alike",
+    ),
+    (
+        lambda env: dz.rl.Worlds(no_roles(privileged=lambda self, now: {"rest": now.at}), 2).reset(),
+        r"Odd.privileged of 'rest' gave .*\(3,\).*; expected a tensor of shape \(2, k\)",
+    ),
+    (
+        lambda env: dz.rl.mlp(no_roles(network_input=lambda self, seen: 3).role("one")),
+        r"Odd.network_input gave int, expected a dict by role",
     ),
     (
         lambda env: dz.train(env, policies(env), SHORT, 60, patience=dz.rl.Patience(), device="cpu"),

@@ -15,6 +15,7 @@ from denizen.model._check_runs import Course, Flat, explain
 from denizen.model._env import Env, can_draw, is_picture
 from denizen.model._flat_env import FlatEnv, Observed
 from denizen.model._model import Model
+from denizen.model._roles import by_actor
 from denizen.model._source_lines import Line, line_of_class, line_of_function
 from denizen.model._space_trees import Space, check_spaces
 from denizen.model._spaces import Discrete, closed
@@ -174,18 +175,27 @@ class EnvProbes(Probes):
                 what = f"observe gives {part.dtype}{trees.at(path)} and {stored}"
                 self.add("shapes", self._returned("observe"), what, f"{leaf.dtype} from observe, or a float space")
         parts = [part.to(leaf.dtype) for (_, leaf), part in seen.items()]
-        rows = [torch.stack([part] * 2) for part in parts] if env.num_actors is None else parts
-        for given in _tree.tensors(env.network_input(trees.built(space, rows))):
-            if not given.is_floating_point() or given.shape[:1] != rows[0].shape[:1]:
-                shapes = ", ".join(str(tuple(row.shape)) for row in rows)
-                what = f"network_input gives {given.dtype} {tuple(given.shape)} for observations {shapes}"
-                instead = "floats, one row for each observation"
-                self.add("shapes", line_of_function(type(env).network_input), what, instead)
+        if env.roles is None:
+            rows = [torch.stack([part] * 2) for part in parts] if env.num_actors is None else parts
+            self._inputs(env, trees.built(space, rows))
+        for name, looks in trees.built(space, parts).items() if env.roles else ():
+            role = env.roles[name]
+            self._inputs(env.role(name), by_actor(role.count, role.observation_space, looks))
         if can_draw(env):
             drawn = env.draw(state)
             if not is_picture(drawn):
                 what = f"draw gives {type(drawn).__name__}"
                 self.add("shapes", line_of_function(type(env).draw), what, "lines of text, or uint8 [height, width, 3]")
+
+    def _inputs(self, env: Env, rows: Any) -> None:
+        """Whether networks could take what is made of rows of looks."""
+        told = _tree.tensors(rows)
+        for given in _tree.tensors(env.network_input(rows)):
+            if not given.is_floating_point() or given.shape[:1] != told[0].shape[:1]:
+                shapes = ", ".join(str(tuple(row.shape)) for row in told)
+                what = f"network_input gives {given.dtype} {tuple(given.shape)} for observations {shapes}"
+                instead = "floats, one row for each observation"
+                self.add("shapes", line_of_function(type(self.env).network_input), what, instead)
 
 
 def faults_of(space: Space, observation: Any) -> list[tuple[str, Tensor, Tensor]]:

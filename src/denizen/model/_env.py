@@ -57,8 +57,10 @@ class Env(Model):
         """Kinds of actors by name, each with spaces of its own; None: all actors are alike.
 
         `step` then gets a dict of actions by role, `[count, …]` each, `observe` and `reward` return such dicts, and
-        `action_mask` and `acting` may, of those roles where not all is open or not all act. `action_space` and
-        `observation_space` are not given: they are those of all actors together.
+        `action_mask`, `acting` and `privileged` may, of roles where not all is open, not all act, or a critic sees
+        more. `network_input` and `privileged_input` get dicts with the role that is asked for, and return such, without
+        it where the usual is meant. `action_space` and `observation_space` are not given: they are those of all actors
+        together.
         """
         return None
 
@@ -152,7 +154,7 @@ class Env(Model):
         """Which agents of several act: bool or int8 `[actors]`, or a dict of these by role; None: all."""
         return None
 
-    def privileged(self, now: Any) -> Tensor | None:
+    def privileged(self, now: Any) -> Any:
         """What a critic may see beside the observation: float32 `[k]` (`[actors, k]`); None: nothing."""
         return None
 
@@ -164,7 +166,7 @@ class Env(Model):
         """
         return network_inputs(self.observation_space, observation)
 
-    def privileged_input(self, observation: Any, privileged: Tensor | None) -> Tensor | None:
+    def privileged_input(self, observation: Any, privileged: Any) -> Any:
         """What the critic gets beside the features: `[batch, k]`, from what was stored; None: nothing."""
         return privileged
 

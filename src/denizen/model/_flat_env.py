@@ -27,13 +27,13 @@ class Observed(NamedTuple):
         observation: of the observation space's dtypes: a tensor, or a tree of them; trainers have trees as rows of
             bytes, which `policy.looked` takes apart.
         action_mask: bool; None: all choices are open.
-        privileged: float32; None: nothing.
+        privileged: float32; None: nothing. Of a world with roles a dict of those that have some.
         acting: bool `[actors]`; None: all.
     """
 
     observation: Any
     action_mask: Tensor | None
-    privileged: Tensor | None
+    privileged: Any
     acting: Tensor | None
 
 
@@ -138,7 +138,7 @@ class FlatEnv(FlatWorld):
         env, now = self._bound(values), self.state(leaves, age)
         observation = env.observe(now)
         if self.roles is not None:
-            return self._observed_by_role(observation, env.action_mask(now), env.acting(now))
+            return self._observed_by_role(observation, env.action_mask(now), env.privileged(now), env.acting(now))
         lead = () if env.num_actors is None else (env.num_actors,)
         seen = self._looked(observation, lead)
         mask, privileged, acting = env.action_mask(now), env.privileged(now), env.acting(now)
@@ -176,21 +176,24 @@ class FlatEnv(FlatWorld):
         assert self.roles is not None
         return {n: by_role.by_actor(role.count, role.action_space, action[n]) for n, role in self.roles.items()}
 
-    def _observed_by_role(self, observation: Any, mask: Any, acting: Any) -> Observed:
-        """What is seen of a world with roles: masks of all actors in a row, and flags of all actors."""
+    def _observed_by_role(self, observation: Any, mask: Any, extra: Any, acting: Any) -> Observed:
+        """What is seen of a world with roles: masks of all actors in a row, flags of all actors, the rest by role."""
         roles = self.roles
         assert roles is not None
         given = by_role.checked(roles, observation, f"{self._name}.observe")
         seen = {name: self._looked_by(role, given[name], name) for name, role in roles.items()}
         flags = None if acting is None else self._joined("acting", acting, dict.fromkeys(roles, ()))
+        if extra is not None:
+            given = by_role.checked(roles, extra, f"{self._name}.privileged", some=True)
+            extra = {name: self._extra(part, (roles[name].count,), f" of {name!r}") for name, part in given.items()}
         if mask is None:
-            return Observed(seen, None, None, flags)
+            return Observed(seen, None, extra, flags)
         choices: dict[str, tuple[int, ...]] = {n: (sum(role.action_space.factors),) for n, role in roles.items()}
         opened = self._joined("action_mask", mask, choices)
         if flags is not None:  # who does not act has nothing to choose, and so nothing that is closed
             sizes = [choices[name][0] for name, role in roles.items() for _ in range(role.count)]
             opened = opened | torch.cat([~flag.expand(size) for flag, size in zip(flags.unbind(), sizes, strict=True)])
-        return Observed(seen, opened, None, flags)
+        return Observed(seen, opened, extra, flags)
 
     def _looked_by(self, role: by_role.Role, given: Any, name: str) -> Any:
         """What the actors of a role see, checked, in the form of the engine."""
@@ -239,13 +242,14 @@ class FlatEnv(FlatWorld):
             raise ModelError(f"{self._name}.{what} gave {_shown(value)}; expected a tensor of shape {wanted}")
         return value
 
-    def _extra(self, value: Any, lead: tuple[int, ...]) -> Tensor:
+    def _extra(self, value: Any, lead: tuple[int, ...], whose: str = "") -> Tensor:
         """What is privileged as float32; of any shape beyond the actors' axis where the author makes inputs of it."""
         free = type(self.env).privileged_input is not Env.privileged_input
         shaped = isinstance(value, Tensor) and value.shape[: len(lead)] == lead
         if not shaped or not (free or value.dim() == len(lead) + 1):
             wanted = f"({', '.join(map(str, [*lead, 'k']))})" if lead else "(k,)"
-            raise ModelError(f"{self._name}.privileged gave {_shown(value)}; expected a tensor of shape {wanted}")
+            found = _shown(value)
+            raise ModelError(f"{self._name}.privileged{whose} gave {found}; expected a tensor of shape {wanted}")
         return value.to(torch.float32)
 
     def _flag(self, what: str, value: Any) -> Tensor:

@@ -1,11 +1,14 @@
 """A world as the actors of some of its roles see it: what a policy is made for."""
 
+from collections.abc import Mapping
 from typing import Any
+
+from torch import Tensor
 
 from denizen.errors import ModelError
 from denizen.model._env import Env
 from denizen.model._roles import Role
-from denizen.model._space_trees import Space
+from denizen.model._space_trees import Space, network_inputs
 from denizen.rng import Rng
 
 
@@ -24,6 +27,11 @@ class RoleView(Env):
     def _called(self) -> str:
         """As an author writes it."""
         return f"{self.env._called}.role({', '.join(map(repr, self.names))})"
+
+    @property
+    def _looks(self) -> Env:
+        """That of the environment."""
+        return self.env._looks
 
     @property
     def _role(self) -> Role:
@@ -50,6 +58,27 @@ class RoleView(Env):
     def action_space(self) -> Space:
         """Of one actor."""
         return self._role.action_space
+
+    def network_input(self, observation: Any) -> Any:
+        """What the environment makes of looks of this role, or the first of these; the usual where it makes nothing."""
+        if type(self.env).network_input is not Env.network_input:
+            given = self._made("network_input", self.env.network_input({self.names[0]: observation}))
+            if given is not None:
+                return given
+        return network_inputs(self.observation_space, observation)
+
+    def privileged_input(self, observation: Any, privileged: Tensor | None) -> Tensor | None:
+        """Likewise."""
+        if type(self.env).privileged_input is Env.privileged_input:
+            return privileged
+        name = self.names[0]
+        held = {} if privileged is None else {name: privileged}
+        return self._made("privileged_input", self.env.privileged_input({name: observation}, held))
+
+    def _made(self, what: str, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            raise ModelError(f"{self.env._called}.{what} gave {type(given).__name__}, expected a dict by role")
+        return given.get(self.names[0])
 
     def init(self, rng: Rng) -> Any:
         """Raise `ModelError`: other roles act too."""

@@ -57,7 +57,7 @@ def check_roles(env: Any) -> None:
             raise ModelError(f"{name}.roles has the name {word!r}; expected a word that is no method of a torch module")
     if env.num_actors is not None:
         raise ModelError(f"{name} has roles and num_actors; the roles say how many actors there are")
-    for hook in ("action_space", "observation_space", "network_input", "privileged", "privileged_input", "in_place"):
+    for hook in ("action_space", "observation_space", "in_place"):
         if getattr(type(env), hook) is not getattr(Env, hook):
             raise ModelError(f"{name} has roles and {hook}, which is of worlds without; leave one of the two out")
 

@@ -22,9 +22,9 @@ from denizen.rl._from_gymnasium import Foreign
 from denizen.rl._heads import Joint
 from denizen.rl._policy import Judged, Policy
 from denizen.rl._recorded import Recorded
-from denizen.rl._roles import Policies, actions_of, parties, policies_of, seen_by
+from denizen.rl._roles import Policies, actions_of, parties, policies_of
 from denizen.rl._roles import step_of as step_by
-from denizen.rl._rows import for_worlds, rows_of
+from denizen.rl._rows import for_worlds, rows_of, seen_by
 from denizen.rl._worlds import Step, Worlds, check_env
 from denizen.run import choose_device
 from denizen.run._compare import student
@@ -218,7 +218,7 @@ def _live_by_role(worlds: Worlds, policies: Policies, steps: int, greedy: bool, 
         return {"worlds": tensors, **lived}
 
     recorded = Recorded(step_of, *[party.policy for party in found], *worlds.modules)
-    life = {p.name: actors[p.name].first(seen_by(p, observed)) for p in found}
+    life = {p.name: actors[p.name].first(seen_by(p.view, observed)) for p in found}
     life = {"worlds": run_state.clone().tensors(), **life}
     life = _to_the_end(recorded, life, steps, worlds, lambda life: [life[name] for name in actors])
     told: dict[str, Evaluation] = {}
@@ -354,7 +354,7 @@ def play(
     observed, total = worlds.reset(), 0.0
 
     def looks() -> list[Observed]:
-        return [rows_of(seen_by(party, observed), party.view) for party in found] or [rows_of(observed, env)]
+        return [rows_of(seen_by(party.view, observed), party.view) for party in found] or [rows_of(observed, env)]
 
     def shown() -> Any:
         drawn = picture(env, worlds.state(0))

@@ -12,13 +12,14 @@ from denizen import _tree, ops
 from denizen.errors import InputError, expect_function
 from denizen.model import Box, Env
 from denizen.model import _space_trees as trees
+from denizen.model._role_view import RoleView, whole_env
 from denizen.nn import kernels
 from denizen.rl._conv_encoder import ConvEncoder, as_it_is, spreads
 from denizen.rl._distributions import Distribution, Gaussian
 from denizen.rl._heads import check_distribution, check_drawn, distribution_of, draws_of, numbers_of, stds_of
 from denizen.rl._memory import Memory, memory_of
 from denizen.rl._normaliser import Normaliser
-from denizen.rl._rows import rows_of
+from denizen.rl._rows import rows_of, seen_by
 from denizen.rl._towers import Critic, Tower
 from denizen.rl._tree_encoder import side_by_side
 from denizen.rl._value import ValueHead, check_head
@@ -244,12 +245,14 @@ class ActorCritic(Policy):
 
     def _privileged(self) -> int:
         """Width of what is privileged, by a first look at the environment."""
-        if all(getattr(type(self.env), name) is getattr(Env, name) for name in ("privileged", "privileged_input")):
+        env = whole_env(self.env)
+        if all(getattr(type(env), name) is getattr(Env, name) for name in ("privileged", "privileged_input")):
             return 0
-        worlds = Worlds(self.env.to("cpu"), 1, device="cpu")
+        worlds = Worlds(env.to("cpu"), 1, device="cpu")
         with ops.reference_only():  # one look is over before numba is loaded, or a function recorded
             prove(worlds.env, worlds.keys, {})
-            observed = rows_of(worlds._start(worlds.keys, {}, worlds.keys.new_zeros(()))[1], self.env)
+            observed = worlds._start(worlds.keys, {}, worlds.keys.new_zeros(()))[1]
+            observed = rows_of(seen_by(self.env, observed) if isinstance(self.env, RoleView) else observed, self.env)
         given = self.env.privileged_input(self.looked(observed.observation), observed.privileged)
         return 0 if given is None else given.shape[-1]
 

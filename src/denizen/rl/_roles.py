@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from denizen import ops
@@ -15,12 +14,12 @@ from denizen.errors import InputError, nearest
 from denizen.model import Env, Observed
 from denizen.model import _space_trees as trees
 from denizen.model._role_view import RoleView
-from denizen.model._roles import Roles, by_actor, of_all, places
+from denizen.model._roles import Roles, of_all, places
 from denizen.rl._distributions import Gaussian
 from denizen.rl._fits import check_fits
 from denizen.rl._heads import in_world
 from denizen.rl._policy import Policy
-from denizen.rl._rows import by_actors
+from denizen.rl._rows import by_actors, seen_by, side_by_side
 from denizen.rl._worlds import Step, Worlds, WorldsState, named
 
 
@@ -132,33 +131,13 @@ def parties(env: Env, policies: Policies) -> list[Party]:
 # --- what a party sees and does ---------------------------------------------------------------------------------------
 
 
-def seen_by(party: Party, observed: Observed) -> Observed:
-    """What the actors of a party see, as in a world that has no others: `[worlds, actors, …]`."""
-    roles = party.view.env.roles
-    assert roles is not None
-    space, where = party.view.observation_space, places(roles)
-    looks = [trees.packed(space, by_actor(roles[n].count, space, observed.observation[n])) for n in party.roles]
-    mask = acting = None
-    if observed.action_mask is not None:
-        sizes = [role.count * sum(role.action_space.factors) for role in roles.values()]
-        parts = dict(zip(roles, observed.action_mask.split(sizes, -1), strict=True))
-        mask = _side_by_side([parts[name].unflatten(-1, (roles[name].count, -1)) for name in party.roles])
-    if observed.acting is not None:
-        acting = _side_by_side([observed.acting[:, where[name]] for name in party.roles])
-    return Observed(_side_by_side(looks), mask, None, acting)
-
-
 def step_of(party: Party, step: Step) -> Step:
     """What a step gave to the actors of a party."""
     assert party.view.env.roles is not None
     where = places(party.view.env.roles)
-    reward = _side_by_side([step.reward[:, where[name]] for name in party.roles])
-    observed, final = seen_by(party, step.observed), seen_by(party, step.final)
+    reward = side_by_side([step.reward[:, where[name]] for name in party.roles])
+    observed, final = seen_by(party.view, step.observed), seen_by(party.view, step.final)
     return step._replace(observed=observed, reward=reward, final=final, flows={})
-
-
-def _side_by_side(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
 
 def actions_of(env: Env, chosen: list[tuple[Party, Tensor]]) -> dict[str, Any]:
@@ -199,7 +178,7 @@ class Seats:
         """
         self.env, self.num_envs, self.device = party.view, worlds.num_envs, worlds.device
         self.world_params = nn.Module()
-        self._begun = begun[0], seen_by(party, begun[1])
+        self._begun = begun[0], seen_by(party.view, begun[1])
 
     def begin(self) -> tuple[WorldsState, Observed]:
         """The first states, and what is seen here."""
