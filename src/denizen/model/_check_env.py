@@ -178,8 +178,8 @@ class EnvProbes(Probes):
         if env.roles is None:
             rows = [torch.stack([part] * 2) for part in parts] if env.num_actors is None else parts
             self._inputs(env, trees.built(space, rows))
-        for name, looks in trees.built(space, parts).items() if env.roles else ():
-            role = env.roles[name]
+        for name, role in (env.roles or {}).items():
+            looks = trees.built(space, parts)[name]
             self._inputs(env.role(name), by_actor(role.count, role.observation_space, looks))
         if can_draw(env):
             drawn = env.draw(state)

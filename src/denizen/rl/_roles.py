@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from denizen import ops
 from denizen.errors import InputError, nearest
 from denizen.model import Env, Observed
-from denizen.model import _space_trees as trees
 from denizen.model._role_view import RoleView
 from denizen.model._roles import Roles, of_all, places
 from denizen.rl._distributions import Gaussian
