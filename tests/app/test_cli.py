@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 import warnings
@@ -20,8 +19,10 @@ import denizen as dz
 from denizen import app, population
 from denizen.app import _cli
 from denizen.run import load
+from denizen.run._folder import RunFolder
 from denizen.zoo import ModelEntry, entries
 from denizen.zoo.sir import SIR
+from forked import end_of, fork
 
 SMALL = ["sir", "--agents", "300", "--steps", "12", "--replicates", "2"]
 
@@ -288,25 +289,20 @@ def test_a_parameter_set_twice_is_refused(denizen, words):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_runs_are_saved(tmp_path, number):
-    words = [
-        sys.executable,
-        "-c",
-        "from denizen.run._folder import RunFolder as F; F.every = 0.3; from denizen.app import main; main()",
-        "run",
-        "sir",
-        "--agents",
-        "2000",
-        "--steps",
-        "100000",
-    ]
-    words += ["--replicates", "4", "--out", "r", "--no-compile"]
-    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    metrics = tmp_path / "r" / "metrics"
-    while process.poll() is None and not (metrics.exists() and any(metrics.iterdir())):
+    words = ["denizen", "run", "sir", "--agents", "2000", "--steps", "100000", "--replicates", "4", "--out", "r"]
+
+    def work():
+        os.chdir(tmp_path)
+        RunFolder.every, sys.argv = 0.3, [*words, "--no-compile"]
+        app.main()
+
+    child, metrics = fork(work, tmp_path / "told.txt"), tmp_path / "r" / "metrics"
+    while not (metrics.exists() and any(metrics.iterdir())):
+        assert not os.waitpid(child, os.WNOHANG)[0], (tmp_path / "told.txt").read_text()
         time.sleep(0.05)
-    process.send_signal(number)
-    err = process.communicate()[1]
-    assert process.returncode == 130, err
+    os.kill(child, number)
+    code, err = end_of(child), (tmp_path / "told.txt").read_text()
+    assert code == 130, err
     assert "Traceback" not in err
     saved = load(tmp_path / "r")
     assert f"{saved.steps} steps are safe, go on with: denizen resume r" in err

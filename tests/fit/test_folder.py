@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +20,7 @@ from denizen.fit import _folder, _ledger, _stored
 from denizen.run._folder import kind_of
 from denizen.space import generators
 from denizen.zoo.sir import sir
+from forked import end_of, fork
 
 TIMES = torch.arange(12) / 12
 PRIORS = {"level": Normal(0.0, 10.0), "slope": Uniform(-9.0, 9.0)}
@@ -95,24 +94,12 @@ def test_a_kill_at_any_byte_of_the_ledger(tmp_path: Path, whole: list[Any]) -> N
         assert told(fitted(Stopping(0, interrupt), out=folder)) == whole
 
 
-KILLED = """
-import os, sys
-sys.path.insert(0, {folder!r})
-from test_folder_program import Stopping, fitted
-fitted(Stopping({at}, lambda: os.kill(os.getpid(), 9)), out="a")
-"""
-
-
 def test_kill_9(tmp_path: Path, whole: list[Any]) -> None:
-    (tmp_path / "test_folder_program.py").write_text(Path(__file__).read_text())
-    code = KILLED.format(folder=str(tmp_path), at=4)
-    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False, capture_output=True, text=True)
-    assert run.returncode == -9, run.stderr
+    stopping = Stopping(4, lambda: os.kill(os.getpid(), 9))
+    child = fork(lambda: fitted(stopping, out=tmp_path / "a"), tmp_path / "told.txt")
+    assert end_of(child) == -9, (tmp_path / "told.txt").read_text()
     folder = _folder.CalibrationFolder.open(tmp_path / "a")
     assert (folder.status, folder.launches) == ("killed", 3)
-    manifest = json.loads((tmp_path / "a/manifest.json").read_text())
-    manifest["model"]["function"] = manifest["model"]["function"].replace("test_folder_program", __name__)
-    (tmp_path / "a/manifest.json").write_text(json.dumps(manifest))  # the same class, of a module of another name
     assert told(fitted(Stopping(0, interrupt), out=tmp_path / "a")) == whole
 
 

@@ -1,8 +1,7 @@
 """What findings cost: estimates from counts and rates, and what is taken out of a step; by substitution."""
 
 import dataclasses
-import subprocess
-import sys
+import runpy
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +15,7 @@ from denizen.perf._doctor.costs import LEAD, Trial, estimated
 from denizen.perf._doctor.diagnosis import at
 from denizen.perf._doctor.subject import Subject
 from denizen.perf.watch._places import Place
+from forked import end_of, fork
 
 PLACE = Place("model.py", 3, "step")
 
@@ -186,7 +186,7 @@ def test_deterministic_algorithms_that_only_warn_stay_so():
 NEWER = Path(__file__).with_name("programs") / "newer_tf32.py"
 
 
-def test_the_newer_switch_for_tf32_is_no_error():
+def test_the_newer_switch_for_tf32_is_no_error(tmp_path):
     """Who sets it can read the older one no more; of the process, so in one of its own."""
-    done = subprocess.run([sys.executable, NEWER], capture_output=True, text=True, check=False)
-    assert not done.returncode, done.stderr
+    child = fork(lambda: runpy.run_path(str(NEWER)), tmp_path / "told.txt")
+    assert not end_of(child), (tmp_path / "told.txt").read_text()

@@ -177,13 +177,13 @@ GROWTH = Path(__file__).with_name("programs") / "growth_of_memory.py"
     [
         (1600, 0, "forward", 100),
         (1600, 2, "shuffle", 100),
-        pytest.param(8192, 0, "forward", 300, marks=pytest.mark.slow),
-        pytest.param(8192, 2, "forward", 300, marks=pytest.mark.slow),
-        pytest.param(8192, 0, "shuffle", 300, marks=pytest.mark.slow),
+        pytest.param(4096, 0, "forward", 300, marks=pytest.mark.slow),
+        pytest.param(4096, 2, "forward", 300, marks=pytest.mark.slow),
+        pytest.param(4096, 0, "shuffle", 300, marks=pytest.mark.slow),
     ],
 )
 def test_memory_stays_small(tmp_path, rows, workers, order, megabytes):
-    """Rows of 256 KiB: a file of 400 MiB, and one of 2 GiB, in a process of its own."""
+    """Rows of 256 KiB: a file of 400 MiB, and one of 1 GiB, in a process of its own."""
     arguments = [sys.executable, GROWTH, str(tmp_path / "big.npy"), str(rows), str(workers), order]
     done = subprocess.run(arguments, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

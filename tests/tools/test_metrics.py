@@ -211,12 +211,18 @@ def test_a_loop_that_fails_keeps_its_error():
     assert "disk full" in raised.value.__notes__[0]
 
 
-@pytest.mark.parametrize("ending", ["", "exit", "error"])
-def test_nothing_is_lost_at_the_end_of_the_process(tmp_path, ending):
-    path, program = tmp_path / "metrics.jsonl", Path(__file__).with_name("programs") / "metrics_at_the_end.py"
-    done = subprocess.run([sys.executable, program, path, ending], capture_output=True, text=True)
-    assert ("ZeroDivisionError" in done.stderr) == (ending == "error")
-    assert [row["step"] for row in lines(path)] == list(range(20))
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """Folder of what processes have left that ended in three ways."""
+    folder = tmp_path_factory.mktemp("ended")
+    subprocess.run([sys.executable, Path(__file__).with_name("programs") / "metrics_at_the_end.py", folder], check=True)
+    return folder
+
+
+@pytest.mark.parametrize("ending", ["plain", "exit", "error"])
+def test_nothing_is_lost_at_the_end_of_the_process(ended, ending):
+    assert ("ZeroDivisionError" in (ended / f"{ending}.txt").read_text()) == (ending == "error")
+    assert [row["step"] for row in lines(ended / f"{ending}.jsonl")] == list(range(20))
 
 
 @given(st.lists(st.floats(width=64, allow_nan=False), min_size=1, max_size=5))
