@@ -5,6 +5,7 @@ Usage: python ranks.py -m MODULE WORDS… or python ranks.py SCRIPT WORDS…
 Under torchrun torch is imported three times, which takes longer than what is tested.
 """
 
+import contextlib
 import os
 import runpy
 import socket
@@ -14,6 +15,9 @@ import torch.distributed  # noqa: F401  # imported, not used: forks have what th
 
 import denizen.app
 import denizen.rl  # noqa: F401
+
+with contextlib.suppress(ImportError):
+    import numba  # noqa: F401
 
 COUNT = 2
 

@@ -262,4 +262,4 @@ def test_killed_at_random_moments(tmp_path):
 @pytest.mark.parametrize("seeds", [(2, 3), (4, 5)])
 @pytest.mark.parametrize("how", ["plain", "captured"])
 def test_killed_at_many_random_moments(tmp_path, how, seeds):
-    kill_loop(tmp_path, 400, [f"{how}:{seed}:25" for seed in seeds])
+    kill_loop(tmp_path, 150, [f"{how}:{seed}:25" for seed in seeds])
