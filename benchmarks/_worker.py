@@ -77,5 +77,9 @@ class Worker:
 
     def close(self):
         self._process.stdin.close()
-        self._process.wait(timeout=60)
+        try:
+            self._process.wait(timeout=60)
+        except subprocess.TimeoutExpired:  # it has answered; what it still tidies up is nobody's
+            self._process.kill()
+            self._process.wait()
         self._out.close()

@@ -1,10 +1,12 @@
 """What models of people and their contacts share: graphs out of what users have, and lengths of a step."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
 
-from denizen.errors import InputError
+from denizen.errors import InputError, nearest
+from denizen.model import Model
 from denizen.population import Population
 from denizen.space import EdgeList, Graph, Grid, Layers, Mixing
 
@@ -32,6 +34,13 @@ def bound(model: str, contacts: Any, network: str, symmetrize: bool) -> Graph | 
         f"{model}: contacts is {what}, expected a dz.Graph, Layers, Mixing, Grid, an edge list of the generators or a "
         f"population{instead}"
     )
+
+
+def check_params(caller: str, model: type[Model], params: Iterable[str]) -> None:
+    """Raise `InputError` for a name that is no parameter of a model; names the nearest."""
+    for name in params:
+        if name not in model.params:
+            raise InputError(f"{caller}: unknown parameter {name!r}; {nearest(name, model.params)}")
 
 
 def check_duration(stage: str, days: Tensor, phases: int, dt: float) -> None:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from denizen.errors import InputError, nearest
 from denizen.model import whole
 from denizen.space import Grid
+from denizen.zoo._contacts import check_params
 
 if TYPE_CHECKING:
     from .model import Ants
@@ -31,9 +31,7 @@ def ants(size: int = 71, *, num_agents: int = 125, portions: int = 2, **params: 
     """
     from .model import Ants
 
-    unknown = [name for name in params if name not in Ants.params]
-    if unknown:
-        raise InputError(f"ants: unknown parameter {unknown[0]!r}; {nearest(unknown[0], Ants.params)}")
+    check_params("ants", Ants, params)
     grid = Grid((whole("ants", "size", size, 15), size), torus=False)
     return Ants(
         grid,

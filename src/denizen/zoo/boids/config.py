@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from denizen.errors import InputError, nearest
 from denizen.model import number, whole
 from denizen.space import Space
+from denizen.zoo._contacts import check_params
 
 if TYPE_CHECKING:
     from .model import Boids
@@ -29,9 +29,7 @@ def boids(num_agents: int = LARGE[0], *, radius: float = 15.0, side: float | Non
     """
     from .model import Boids
 
-    unknown = [name for name in params if name not in Boids.params]
-    if unknown:
-        raise InputError(f"boids: unknown parameter {unknown[0]!r}; {nearest(unknown[0], Boids.params)}")
+    check_params("boids", Boids, params)
     num = whole("boids", "num_agents", num_agents, 1)
     birds, large = LARGE
     length = large * (num / birds) ** 0.5 if side is None else number("boids", "side", side, above=0)

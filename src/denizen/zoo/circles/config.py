@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from denizen.errors import InputError, nearest
 from denizen.model import number, whole
 from denizen.space import Space
+from denizen.zoo._contacts import check_params
 
 if TYPE_CHECKING:
     from .model import Circles
@@ -30,9 +30,7 @@ def circles(
     """
     from .model import Circles
 
-    unknown = [name for name in params if name not in Circles.params]
-    if unknown:
-        raise InputError(f"circles: unknown parameter {unknown[0]!r}; {nearest(unknown[0], Circles.params)}")
+    check_params("circles", Circles, params)
     num, axes = whole("circles", "num_agents", num_agents, 1), whole("circles", "dims", dims, 1, 3)
     side = (num / number("circles", "density", density, above=0)) ** (1 / axes)
     return Circles(Space(size=(side,) * axes, torus=False), num_agents=num, radius=radius, **params)

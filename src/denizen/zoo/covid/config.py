@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from denizen.disease import Vaccine
-from denizen.errors import DataError, InputError, nearest
+from denizen.errors import DataError, InputError
 from denizen.model import whole
 from denizen.population import Population
 from denizen.run import choose_device
 from denizen.space import Graph
+from denizen.zoo._contacts import check_params
 
 if TYPE_CHECKING:
     from .model import Covid
@@ -103,9 +104,7 @@ def covid(
         raise InputError(f"covid: population is {type(population).__name__}, expected one of denizen.population.load")
     exposed_days = whole("covid", "exposed_days", exposed_days, 1, 1000)
     infected_days = whole("covid", "infected_days", infected_days, 1, 1000)
-    unknown = [name for name in params if name not in Covid.params]
-    if unknown:
-        raise InputError(f"covid: unknown parameter {unknown[0]!r}; {nearest(unknown[0], Covid.params)}")
+    check_params("covid", Covid, params)
     last = exposed_days + infected_days
     course = Course((0, 1, exposed_days + 2), (exposed_days,) * 3, (last,) * 3)
     group = _age_groups(population, age_order)

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from denizen.errors import InputError, nearest
 from denizen.model import whole
 from denizen.space import Grid
+from denizen.zoo._contacts import check_params
 
 if TYPE_CHECKING:
     from .model import ForestFire
@@ -28,8 +28,6 @@ def forest_fire(*, rows: int = 72, columns: int = 72, neighbours: str = "von_neu
     """
     from .model import ForestFire
 
-    unknown = [name for name in params if name not in ForestFire.params]
-    if unknown:
-        raise InputError(f"forest_fire: unknown parameter {unknown[0]!r}; {nearest(unknown[0], ForestFire.params)}")
+    check_params("forest_fire", ForestFire, params)
     shape = (whole("forest_fire", "rows", rows, 2), whole("forest_fire", "columns", columns, 2))
     return ForestFire(Grid(shape, torus=False, neighbours=neighbours), **params)  # type: ignore[arg-type]  # checked there

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from denizen.errors import InputError, nearest
 from denizen.model import whole
 from denizen.space import EdgeList, Graph, Layers
+from denizen.zoo._contacts import check_params
 
 if TYPE_CHECKING:
     from .model import HouseholdTracing
@@ -40,9 +40,7 @@ def household_tracing(
     from .model import HouseholdTracing
 
     caller = "household_tracing"
-    unknown = [name for name in params if name not in HouseholdTracing.params]
-    if unknown:
-        raise InputError(f"{caller}: unknown parameter {unknown[0]!r}; {nearest(unknown[0], HouseholdTracing.params)}")
+    check_params(caller, HouseholdTracing, params)
     if isinstance(contacts, EdgeList):
         contacts = Graph.from_edges(contacts)
     if isinstance(contacts, Graph):

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from denizen.errors import InputError, nearest
+from denizen.errors import InputError
 from denizen.model import one_of, whole
 from denizen.space import Grid
+from denizen.zoo._contacts import check_params
 
 if TYPE_CHECKING:
     from .model import Life
@@ -47,9 +48,7 @@ def life(
     """
     from .model import Life
 
-    unknown = [name for name in params if name not in Life.params]
-    if unknown:
-        raise InputError(f"life: unknown parameter {unknown[0]!r}; {nearest(unknown[0], Life.params)}")
+    check_params("life", Life, params)
 
     one_of("life", "pattern", pattern, ("soup", *PATTERNS))
     grid = Grid((whole("life", "rows", rows, 3), whole("life", "columns", columns, 3)), torus=torus)

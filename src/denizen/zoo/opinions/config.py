@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from denizen.errors import InputError, nearest
+from denizen.zoo._contacts import check_params
 
 if TYPE_CHECKING:
     from .model import Opinions
@@ -20,9 +20,7 @@ def opinions(*, num_agents: int = 1000, **params: Any) -> "Opinions":
     """
     from .model import Opinions
 
-    unknown = [name for name in params if name not in Opinions.params]
-    if unknown:
-        raise InputError(f"opinions: unknown parameter {unknown[0]!r}; {nearest(unknown[0], Opinions.params)}")
+    check_params("opinions", Opinions, params)
     return Opinions(num_agents=num_agents, **params)
 
 

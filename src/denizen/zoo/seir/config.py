@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from denizen.errors import InputError, nearest
 from denizen.population import Population
 from denizen.space import EdgeList, Graph, Grid, Layers, Mixing
-from denizen.zoo._contacts import bound
+from denizen.zoo._contacts import bound, check_params
 
 if TYPE_CHECKING:
     from .model import SEIR
@@ -39,8 +38,6 @@ def seir(
     """
     from .model import SEIR
 
-    unknown = [name for name in params if name not in SEIR.params]
-    if unknown:
-        raise InputError(f"seir: unknown parameter {unknown[0]!r}; {nearest(unknown[0], SEIR.params)}")
+    check_params("seir", SEIR, params)
     graph = bound("seir", contacts, network, symmetrize)
     return SEIR(graph, latent_phases=latent_phases, infectious_phases=infectious_phases, **params)

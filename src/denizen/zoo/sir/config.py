@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from denizen.errors import InputError, nearest
 from denizen.population import Population
 from denizen.space import EdgeList, Graph, Grid, Layers, Mixing
-from denizen.zoo._contacts import bound
+from denizen.zoo._contacts import bound, check_params
 
 if TYPE_CHECKING:
     from .model import SIR
@@ -37,8 +36,6 @@ def sir(
     """
     from .model import SIR
 
-    unknown = [name for name in params if name not in SIR.params]
-    if unknown:
-        raise InputError(f"sir: unknown parameter {unknown[0]!r}; {nearest(unknown[0], SIR.params)}")
+    check_params("sir", SIR, params)
     graph = bound("sir", contacts, network, symmetrize)
     return SIR(graph, infectious_phases=infectious_phases, **params)

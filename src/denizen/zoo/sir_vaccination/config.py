@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from denizen.errors import InputError, nearest
 from denizen.population import Population
 from denizen.space import EdgeList, Graph, Grid, Layers, Mixing
-from denizen.zoo._contacts import bound
+from denizen.zoo._contacts import bound, check_params
 
 if TYPE_CHECKING:
     from .model import SIRVaccination
@@ -43,11 +42,7 @@ def sir_vaccination(
     """
     from .model import SIRVaccination
 
-    unknown = [name for name in params if name not in SIRVaccination.params]
-    if unknown:
-        raise InputError(
-            f"sir_vaccination: unknown parameter {unknown[0]!r}; {nearest(unknown[0], SIRVaccination.params)}"
-        )
+    check_params("sir_vaccination", SIRVaccination, params)
     return SIRVaccination(
         bound("sir_vaccination", contacts, network, symmetrize),
         kind=kind,

@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from denizen.errors import InputError, nearest
 from denizen.population import Population
 from denizen.space import EdgeList, Graph, Grid, Layers, Mixing
-from denizen.zoo._contacts import bound
+from denizen.zoo._contacts import bound, check_params
 
 if TYPE_CHECKING:
     from .model import SIRS
@@ -33,7 +32,5 @@ def sirs(
     """
     from .model import SIRS
 
-    unknown = [name for name in params if name not in SIRS.params]
-    if unknown:
-        raise InputError(f"sirs: unknown parameter {unknown[0]!r}; {nearest(unknown[0], SIRS.params)}")
+    check_params("sirs", SIRS, params)
     return SIRS(bound("sirs", contacts, network, symmetrize), **params)

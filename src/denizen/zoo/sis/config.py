@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from denizen.errors import InputError, nearest
 from denizen.population import Population
 from denizen.space import EdgeList, Graph, Grid, Layers, Mixing
-from denizen.zoo._contacts import bound
+from denizen.zoo._contacts import bound, check_params
 
 if TYPE_CHECKING:
     from .model import SIS
@@ -33,7 +32,5 @@ def sis(
     """
     from .model import SIS
 
-    unknown = [name for name in params if name not in SIS.params]
-    if unknown:
-        raise InputError(f"sis: unknown parameter {unknown[0]!r}; {nearest(unknown[0], SIS.params)}")
+    check_params("sis", SIS, params)
     return SIS(bound("sis", contacts, network, symmetrize), **params)

@@ -1,5 +1,7 @@
 """SIS with births and deaths: infection without immunity, in a population that renews itself."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -8,7 +10,7 @@ from denizen.zoo._contacts import check_schedules
 
 
 class People(dz.State):
-    """Who is susceptible or infected."""
+    """Who is susceptible or infected; further levels are those of the model."""
 
     stage: dz.model.Stage = dz.stage("agents", levels=("susceptible", "infected"))
 
@@ -21,6 +23,7 @@ class SIS(dz.Model):
     """
 
     time_unit = "day"
+    levels: ClassVar[tuple[str, ...]] = ("susceptible", "infected")
 
     contacts: dz.Graph | dz.space.Layers | dz.space.Mixing | dz.space.Grid
     infect_rate: Tensor = dz.param(0.05, low=0.0, unit="1/contact/day", about="hazard from one infected contact")
@@ -35,7 +38,7 @@ class SIS(dz.Model):
     def init(self, rng: dz.rng.Rng) -> People:
         """Infect a random share."""
         seed = rng.bernoulli("seed", self.seed_share)
-        stage = dz.model.Stage(torch.zeros_like(seed, dtype=torch.int8), ("susceptible", "infected"))
+        stage = dz.model.Stage(torch.zeros_like(seed, dtype=torch.int8), self.levels)
         return People(stage=stage.move(seed, "infected", source="susceptible"))
 
     def step(self, now: People, rng: dz.rng.Rng) -> People:
@@ -48,13 +51,19 @@ class SIS(dz.Model):
         healed = rng.event("heal", 1 / self.infectious_days, where=infected)
         died = rng.event("die", self.turnover)
         rng.record("died", died)
-        well, ill = (
-            stage.move(healed, "susceptible", source="infected"),
-            stage.move(caught, "infected", source="susceptible"),
-        )
-        # Both from the start of the step: one after the other, those who just recovered might be infected at once.
-        stage = dz.model.Stage(well.value + ill.value - stage.value, stage.levels)
-        return now.replace(stage=stage.move(died, "susceptible", source="infected"))
+        stage = self.passed(stage, caught, healed, rng)
+        for level in self.levels[1:]:
+            stage = stage.move(died, "susceptible", source=level)
+        return now.replace(stage=stage)
+
+    def passed(self, stage: dz.model.Stage, caught: Tensor, healed: Tensor, rng: dz.rng.Rng) -> dz.model.Stage:
+        """Who was infected and who recovered, both from the start of the step.
+
+        One after the other, those who just recovered might be infected at once.
+        """
+        well = stage.move(healed, "susceptible", source="infected")
+        ill = stage.move(caught, "infected", source="susceptible")
+        return dz.model.Stage(well.value + ill.value - stage.value, stage.levels)
 
     @dz.series
     def cases(self, events: dz.rng.Events) -> Tensor:

@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from denizen.errors import InputError, nearest
 from denizen.population import Population
 from denizen.space import EdgeList, Graph, Grid, Layers, Mixing
-from denizen.zoo._contacts import bound
+from denizen.zoo._contacts import bound, check_params
 
 if TYPE_CHECKING:
     from .model import Strains
@@ -36,8 +35,6 @@ def strains(
     """
     from .model import Strains
 
-    unknown = [name for name in params if name not in Strains.params]
-    if unknown:
-        raise InputError(f"strains: unknown parameter {unknown[0]!r}; {nearest(unknown[0], Strains.params)}")
+    check_params("strains", Strains, params)
     graph = bound("strains", contacts, network, symmetrize)
     return Strains(graph, arrival_day=arrival_day, **params)

@@ -3,9 +3,9 @@
 import math
 from typing import TYPE_CHECKING, Any
 
-from denizen.errors import InputError, nearest
 from denizen.model import whole
 from denizen.space import Grid
+from denizen.zoo._contacts import check_params
 
 if TYPE_CHECKING:
     from .model import Traffic
@@ -25,9 +25,7 @@ def traffic(*, roads: int = 60, cells: int = 120, max_speed: int = 5, **params: 
     """
     from .model import Traffic
 
-    unknown = [name for name in params if name not in Traffic.params]
-    if unknown:
-        raise InputError(f"traffic: unknown parameter {unknown[0]!r}; {nearest(unknown[0], Traffic.params)}")
+    check_params("traffic", Traffic, params)
     max_speed = whole("traffic", "max_speed", max_speed, 1, 127)
     shape = (whole("traffic", "roads", roads, 3), whole("traffic", "cells", cells, max(3, max_speed + 1)))
     return Traffic(Grid(shape), max_speed=max_speed, **params)

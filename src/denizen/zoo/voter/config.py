@@ -3,9 +3,9 @@
 import math
 from typing import TYPE_CHECKING, Any
 
-from denizen.errors import InputError, nearest
 from denizen.model import whole
 from denizen.space import Grid
+from denizen.zoo._contacts import check_params
 
 if TYPE_CHECKING:
     from .model import Voter
@@ -24,9 +24,7 @@ def voter(*, rows: int = 60, columns: int = 60, **params: Any) -> "Voter":
     """
     from .model import Voter
 
-    unknown = [name for name in params if name not in Voter.params]
-    if unknown:
-        raise InputError(f"voter: unknown parameter {unknown[0]!r}; {nearest(unknown[0], Voter.params)}")
+    check_params("voter", Voter, params)
     shape = (whole("voter", "rows", rows, 3), whole("voter", "columns", columns, 3))
     return Voter(Grid(shape, neighbours="von_neumann"), **params)
 

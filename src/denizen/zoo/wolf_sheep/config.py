@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from denizen.errors import InputError, nearest
 from denizen.model import whole
 from denizen.space import Grid
+from denizen.zoo._contacts import check_params
 
 if TYPE_CHECKING:
     from .model import WolfSheep
@@ -41,9 +41,7 @@ def wolf_sheep(
     """
     from .model import WolfSheep
 
-    unknown = [name for name in params if name not in WolfSheep.params]
-    if unknown:
-        raise InputError(f"wolf_sheep: unknown parameter {unknown[0]!r}; {nearest(unknown[0], WolfSheep.params)}")
+    check_params("wolf_sheep", WolfSheep, params)
     side = whole("wolf_sheep", "side", side, 3)
     counts = {"sheep": whole("wolf_sheep", "sheep", sheep, 0), "wolves": whole("wolf_sheep", "wolves", wolves, 0)}
     room = {
