@@ -127,6 +127,21 @@ def test_no_world_gets_weights_of_its_own():
         assert torch.allclose(judged(look, member).log_softmax(1), alone, atol=1e-6)
 
 
+def test_opponents_act_as_in_an_evaluation():
+    game = Kuhn()
+    width = dz.rl.mlp(game).body[1].in_features
+    layers = [torch.nn.Flatten(), torch.nn.BatchNorm1d(width), torch.nn.Dropout(0.9), torch.nn.Linear(width, 8)]
+    policy = dz.rl.ActorCritic(game, torch.nn.Sequential(*layers).eval()).train()
+    game = dz.rl.Against(game, [policy])
+    before = torch.get_rng_state()
+    worlds = dz.rl.Worlds(game, 4, device="cpu")
+    worlds.reset()
+    worlds.step(torch.zeros(4, dtype=torch.int64))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert policy.training
+    assert float(policy.body[1].running_mean.abs().sum()) == 0
+
+
 def test_random_opponents_take_what_is_open():
     game = ConnectFour(rows=1, columns=4)
     worlds = dz.rl.Worlds(dz.rl.Against(game, seat=0), 600, device="cpu")

@@ -22,6 +22,7 @@ class Actor(nn.Module):
         super().__init__()
         self.body, self.actor, self.normaliser = copy.deepcopy((policy.body, policy.actor, policy.normaliser))
         self._inputs = policy.inputs
+        self.eval()  # an opponent acts as in an evaluation: no dropout, no statistics of a batch
 
     def forward(self, observation: Tensor) -> Tensor:
         """`[rows, …]` to `[rows, choices]`."""
