@@ -235,8 +235,9 @@ def test_compiled(name: str, replicates: int, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.compile
 @pytest.mark.filterwarnings("ignore:`torch.jit.*is deprecated:DeprecationWarning")  # inductor's own imports
 @pytest.mark.parametrize("name", ["sir", "covid"])
-def test_compiled_by_inductor(name: str) -> None:
+def test_compiled_by_inductor(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Models whose events go through `event` keep their bits."""
+    monkeypatch.setattr("denizen.run._run.try_native", lambda *_: False)
     eager = dz.simulate(MODELS[name](), STEPS, replicates=2, compile=False)
     compiled = dz.simulate(MODELS[name](), STEPS, replicates=2, compile=True)
     assert compiled.stats()["path"] == "compiled"

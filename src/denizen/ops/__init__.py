@@ -32,6 +32,7 @@ from denizen.ops._inductor import fuse_draws as fuse_draws
 from denizen.ops._inductor import start_compilers as start_compilers
 from denizen.ops._library import Tracer as Tracer
 from denizen.ops._library import fold_worlds as fold_worlds
+from denizen.ops._library import gates_kept as gates_kept
 from denizen.ops._library import keep_compiler_out as keep_compiler_out
 from denizen.ops._library import once_for_all as once_for_all
 from denizen.ops._library import reference_only as reference_only

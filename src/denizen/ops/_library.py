@@ -56,6 +56,20 @@ def variant(device: torch.device) -> str:
     return "numba" if device.type == "cpu" and _takes_numba() else "reference"
 
 
+_gates_kept = False
+
+
+@contextmanager
+def gates_kept() -> Iterator[None]:
+    """Within this context draws take masks apart even where a graph is recorded: for one that is not compiled anew."""
+    global _gates_kept
+    before, _gates_kept = _gates_kept, True
+    try:
+        yield
+    finally:
+        _gates_kept = before
+
+
 class Tracer(TorchDispatchMode):
     """A mode that makes a graph of torch.fx of what runs within it."""
 
@@ -72,7 +86,9 @@ def keep_compiler_out(mode: type[TorchDispatchMode]) -> None:
 
 
 def traced() -> bool:
-    """Whether what runs becomes a graph of torch.fx."""
+    """Whether what runs becomes a graph of torch.fx, whose kernels are made of it."""
+    if _gates_kept:
+        return False
     if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None:
         return True
     places = range(torch._C._len_torch_dispatch_stack())

@@ -1,7 +1,7 @@
 """Compiling the step, or saying why it stays eager."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,8 +15,48 @@ from denizen.run._event_log import Recorder
 
 # Eager time left from which compiling is worth its start: it takes 12-90 s on a CPU and 3-7 s on a GPU.
 AUTO_COMPILE_SECONDS = {"cpu": 180.0, "cuda": 15.0}
+NATIVE_SECONDS = 30.0  # the same for native loops on a CPU: they take 2-8 s
+SEVERAL_THREADS = 200_000  # entries from which an eager step has several threads, native loops one
 BACKEND = "inductor"
 GRAPH_STEPS = 64  # steps in the longest CUDA graph
+
+
+def try_native(stepper: Stepper, run_state: RunState) -> bool:
+    """Write a hard step on the CPU as native loops, where it can be; whether it is.
+
+    It is tried beside an eager step and has to have its bits. A backend other than inductor was put there to be used.
+    """
+    if stepper.setting.relax is not None or variant(run_state.step.device) != "numba" or BACKEND != "inductor":
+        return False
+    if torch.get_num_threads() > 1 and stepper.ids.numel() * stepper.worlds >= SEVERAL_THREADS:
+        return False
+    from denizen.run._native import NativeStep  # imports numba
+
+    try:
+        with _quiet(), torch.no_grad():
+            step = NativeStep(stepper, run_state)
+            made, expected = (_advanced(stepper, run_state, one) for one in (step, stepper.batched_step))
+    except Exception as error:  # many types: what is not written as loops, what reads the host
+        if out_of_memory(error):
+            raise
+        return False
+    if not all(map(_same_bits, made, expected)):  # real numbers that torch adds up in another order in another layout
+        return False
+    stepper.use(step)
+    return True
+
+
+def _advanced(stepper: Stepper, run_state: RunState, step: Callable[..., Any]) -> list[torch.Tensor]:
+    """Everything that a step gives."""
+    leaves, switches, records, bad = step(
+        run_state.leaves, run_state.switches, stepper.keys, stepper.values, run_state.step, {}
+    )
+    return [*leaves, switches, *records, bad]
+
+
+def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    alike = one.dtype == other.dtype and one.shape == other.shape
+    return alike and torch.equal(*(each.contiguous().reshape(-1).view(torch.uint8) for each in (one, other)))
 
 
 def try_compile(stepper: Stepper, run_state: RunState, answers: dict[str, Any]) -> str:

@@ -4,10 +4,11 @@ Batching is `torch.vmap` over the author's step for one world; ops below it see 
 world runs without vmap. Nothing here reads a value on the host.
 """
 
+import contextlib
 import copy
 import dataclasses
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -174,9 +175,23 @@ class Stepper:
         """Compile the step into one graph; raises what torch raises where that fails."""
         self._advance = one_graph(own_code(self.batched_step), backend)
 
+    def use(self, step: Callable[..., Any]) -> None:
+        """Take another function for `batched_step`, of the same arguments and results."""
+        self._advance = step
+
     def eager(self) -> None:
         """Back to plain torch."""
         self._advance = self.batched_step
+
+    @contextlib.contextmanager
+    def in_torch(self) -> Iterator[None]:
+        """Within this context steps are plain torch."""
+        kept = self._advance
+        self.eager()
+        try:
+            yield
+        finally:
+            self._advance = kept
 
     def state(self, run_state: RunState, world: int | None = None) -> Any:
         """The state of all worlds (fields `[worlds, …]`) or of one, by position."""

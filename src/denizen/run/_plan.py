@@ -37,7 +37,7 @@ def _kernels(run: "Run") -> Any:
     from denizen.run._stats import step_kernels
 
     what = "operations of a step" if run.device.type == "cpu" else "kernels of a step"
-    note = ", as it was before it was compiled" if run.device.type == "cpu" and run._path == "compiled" else ""
+    note = ", as it was before it was compiled" if run.device.type == "cpu" and run._path != "eager" else ""
     if not run._timed_steps:
         return f"{what}: none was run; call run.extend(1) first"
     table = Table(title=f"{what}, in order{note}", title_justify="left", title_style="bold", header_style="")
@@ -76,6 +76,8 @@ def _path(run: "Run") -> str:
         return "compiled and captured in CUDA graphs"
     if run._path == "compiled":
         return "compiled"
+    if run._path == "native":
+        return "native: written as loops, which numba compiled"
     if run._compile:
         return "eager for the first steps, then compiled, as asked"
     if run._compile is False:

@@ -19,7 +19,7 @@ from denizen.model import guard as first_step_guard
 from denizen.perf.watch import graphs_compiled
 from denizen.rng import weighs
 from denizen.run._checks import Bounds, held, keep_form, read_checks, when
-from denizen.run._compile import AUTO_COMPILE_SECONDS, try_capture, try_compile
+from denizen.run._compile import AUTO_COMPILE_SECONDS, NATIVE_SECONDS, try_capture, try_compile, try_native
 from denizen.run._cuda_graph import NotCapturedError, warn_not_captured
 from denizen.run._device import on_its_device
 from denizen.run._engine import RunState, Stepper
@@ -71,6 +71,7 @@ class Run(Results):
     _switches: TorchSwitches | None = None  # since the step is compiled
     _callers: TorchSwitches  # torch's switches as they are for who runs it, and for what interventions ask
     _custom_ids: bool
+    _tried_loops: bool
     _answered: tuple[int, dict[str, Tensor]]
     _given: dict[int, dict[str, Tensor]]  # by step, in a chunk whose events may find no room
     _bounds: Bounds  # of parameters, which may change in place
@@ -119,7 +120,7 @@ class Run(Results):
         run._times = dict.fromkeys(PHASES, 0.0)
         run._looks = run._graphs = run._recompiles = 0
         run._counted = None
-        run._path, run._custom_ids = "eager", setting.custom_ids
+        run._path, run._custom_ids, run._tried_loops = "eager", setting.custom_ids, False
         run._answered, run._given = (-1, {}), {}
         run._callers = TorchSwitches(grad=torch.is_grad_enabled())
         run._bounds, run._asked = Bounds(model), Bounds(model)
@@ -323,10 +324,13 @@ class Run(Results):
             cost = self._step_cost()
             worth = AUTO_COMPILE_SECONDS.get(self.device.type, AUTO_COMPILE_SECONDS["cpu"])
             asked = self._compile is True and self._timed_steps > 0  # the first step is eager: it is watched
-            long = asked or (cost is not None and (steps - done + self._later) * cost > worth)
-            if long and self._path == "eager" and self._compile is not False:
+            left = 0.0 if cost is None else (steps - done + self._later) * cost
+            if self._path == "eager" and self._compile is not False:
                 with explained_room(self, "while its step was compiled"):
-                    self._compile_now()
+                    if asked or (self.device.type == "cpu" and left > NATIVE_SECONDS):
+                        self._write_loops()
+                    if self._path == "eager" and (asked or left > worth):
+                        self._compile_now()
             # The first step is a chunk of its own: it is watched, and it includes what is set up once.
             most = CHUNK if self._capture is None else CAPTURED_CHUNK
             size = TRIAL if cost is None else min(most, int(CHUNK_SECONDS / cost) + 1)
@@ -394,6 +398,16 @@ class Run(Results):
             self._compile, self._switches = False, None
         self._times["compile"] += time.perf_counter() - began
         self._graphs += graphs_compiled() - graphs
+
+    def _write_loops(self) -> None:
+        """Go on in native loops where the step can be written so."""
+        if self._tried_loops or self._asking:
+            return
+        began, self._tried_loops = time.perf_counter(), True
+        with self._as_compiled():
+            if try_native(self._stepper, self._run_state):
+                self._path = "native"
+        self._times["compile"] += time.perf_counter() - began
 
     @property
     def _asking(self) -> list[Intervention]:

@@ -357,8 +357,9 @@ def _plain(run: "Run") -> _Plain:
 
 @contextlib.contextmanager
 def _uncompiled(run: "Run") -> Generator[None]:
-    """Steps run in plain torch within, which no compiled function does under a dispatch mode."""
-    with torch.compiler.set_stance("force_eager") if run._path != "eager" else contextlib.nullcontext():
+    """Steps run in plain torch within, which no compiled function does under a dispatch mode, nor a native one."""
+    compiled = run._path in ("compiled", "captured")
+    with torch.compiler.set_stance("force_eager") if compiled else run._stepper.in_torch():
         yield
 
 

@@ -1,0 +1,415 @@
+"""What `_native` writes for each operation: expressions of entries, sums over rows, calls of denizen's own loops."""
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+from torch.fx import Node
+
+from denizen.ops import _cpu_draws, _cpu_forming, _cpu_neighbours, _cpu_placing, _cpu_slots
+
+aten, own = torch.ops.aten, torch.ops.denizen
+
+
+_LOOPS = {
+    *("_draw_blocks", "_draw_ids", "_words_blocks", "_words_ids", "_sum_counts", "_PUSH_UP_TO", "_NO_MASK", "_taken"),
+    *("_seated", "_sum_whole", "_sum_real", "_form", "_place"),
+}
+
+
+class CallError(Exception):
+    """An operation that cannot be called so."""
+
+
+class Argument(NamedTuple):
+    """A tensor argument of a loop."""
+
+    node: Node
+    meta: Tensor
+    array: Callable[[Node, Sequence[int]], str]
+
+    @property
+    def flat(self) -> str:
+        """As one row."""
+        return self.array(self.node, (self.meta.numel(),))
+
+    def rows(self, *shape: int) -> str:
+        """As an array of some shape; default: its own."""
+        return self.array(self.node, shape or self.meta.shape)
+
+    @property
+    def one(self) -> str:
+        """Its only entry."""
+        return f"{self.array(self.node, (1,))}[0]"
+
+
+class Result(NamedTuple):
+    """A tensor that a loop writes into."""
+
+    buffer: Any
+    array: Callable[[Any, Sequence[int]], str]
+
+    def rows(self, *shape: int) -> str:
+        """As an array of some shape."""
+        return self.array(self.buffer, shape)
+
+
+_NAMES = {
+    torch.bool: "np.bool_",
+    torch.int8: "np.int8",
+    torch.uint8: "np.uint8",
+    torch.int16: "np.int16",
+    torch.int32: "np.int32",
+    torch.int64: "np.int64",
+    torch.float32: "np.float32",
+    torch.float64: "np.float64",
+}
+
+
+def literal(value: Any) -> str:
+    """A number in the code."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "np.nan" if math.isnan(value) else "np.inf" if value > 0 else "-np.inf"
+    return repr(value)
+
+
+def _cast(dtype: torch.dtype, expression: str) -> str:
+    return f"({expression} != 0)" if dtype == torch.bool else f"{_NAMES[dtype]}({expression})"
+
+
+# --- entries ----------------------------------------------------------------------------------------------------------
+
+
+_ARITHMETIC = {aten.add: "+", aten.sub: "-", aten.mul: "*", aten.div: "/"}
+_COMPARED = {aten.eq: "==", aten.ne: "!=", aten.lt: "<", aten.le: "<=", aten.gt: ">", aten.ge: ">="}
+_BITS = {aten.bitwise_and: "&", aten.bitwise_or: "|", aten.bitwise_xor: "^"}
+_LOGIC = {aten.logical_and: "&", aten.logical_or: "|", aten.logical_xor: "^"}
+_ROUNDED = {aten.floor: "np.floor", aten.ceil: "np.ceil", aten.trunc: "np.trunc", aten.round: "np.rint"}
+_LARGEST = {aten.maximum: ">", aten.minimum: "<"}
+_CLAMPED = (aten.clamp, aten.clamp_min, aten.clamp_max)
+_CODES = (own.code_range, own.grow_codes)
+_COPIED = (aten._to_copy, aten.clone)
+_OTHERS = (aten.neg, aten.abs, aten.reciprocal, aten.bitwise_not, aten.logical_not, aten.where, aten.rsub)
+_POINTWISE = {
+    *(packet for table in (_ARITHMETIC, _COMPARED, _BITS, _LOGIC, _ROUNDED, _LARGEST) for packet in table),
+    *(*_CLAMPED, *_CODES, *_COPIED, *_OTHERS),
+}
+_OVERLOADS = ("Tensor", "Scalar", "default", "self")
+
+
+def _dtype(node: Node) -> torch.dtype:
+    return node.meta["val"].dtype
+
+
+def is_pointwise(node: Node) -> bool:
+    """Whether there is an expression for each entry, with the bits of torch, whose roots are not exact."""
+    packet, overload = getattr(node.target, "overloadpacket", None), getattr(node.target, "_overloadname", "")
+    if packet not in _POINTWISE or overload not in _OVERLOADS:
+        return False
+    dtypes = [_dtype(other) for other in node.all_input_nodes]
+    if not dtypes or any(dtype not in _NAMES for dtype in (*dtypes, _dtype(node))):
+        return False
+    if packet in _COPIED:
+        plain = set(node.kwargs) <= {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking"}
+        cut = dtypes[0].is_floating_point and not _dtype(node).is_floating_point and _dtype(node) != torch.bool
+        return plain and not cut
+    if node.kwargs.get("alpha", 1) != 1 or set(node.kwargs) - {"alpha"}:
+        return False
+    if packet in (aten.add, aten.sub, aten.rsub) and len(node.args) > 2:
+        return False
+    if packet in _LARGEST and _dtype(node).is_floating_point:
+        return False  # which of two zeros it is, and NaN
+    if packet in _CLAMPED and not _are_ends([one for one in node.args[1:] if one is not None]):
+        return False
+    return all(_fits(one, _common(node)) for one in node.args[1:] if isinstance(one, int) and not isinstance(one, bool))
+
+
+def _are_ends(ends: list[Any]) -> bool:
+    return all(isinstance(one, int | float) for one in ends) and (len(ends) < 2 or ends[0] <= ends[1])
+
+
+def _fits(value: int, dtype: torch.dtype) -> bool:
+    if dtype.is_floating_point:
+        return abs(value) <= 2**24
+    if dtype == torch.bool:
+        return value in (0, 1)
+    return torch.iinfo(dtype).min <= value <= torch.iinfo(dtype).max
+
+
+def _common(node: Node) -> torch.dtype:
+    """The dtype in which operands meet."""
+    packet = node.target.overloadpacket  # type: ignore[union-attr]
+    if packet in _COMPARED:
+        one, other = (_plain(arg) for arg in node.args[:2])
+        return torch.result_type(one, other)
+    if packet in _CODES:
+        return node.args[0].meta["val"].dtype  # type: ignore[union-attr]
+    return _dtype(node)
+
+
+def _plain(arg: Any) -> Any:
+    if not isinstance(arg, Node):
+        return arg
+    value = arg.meta["val"]
+    return torch.empty(value.shape, dtype=value.dtype, device="meta")
+
+
+def pointwise(node: Node, args: list[str]) -> str:
+    """The expression of an entry, in the node's dtype."""
+    packet, dtype = node.target.overloadpacket, _dtype(node)  # type: ignore[union-attr]
+    if packet in _COMPARED:
+        one, other = (_cast(_common(node), arg) for arg in args[:2])
+        return f"{one} {_COMPARED[packet]} {other}"
+    if packet in _LOGIC:
+        return f"({args[0]} != 0) {_LOGIC[packet]} ({args[1]} != 0)"
+    if packet in _CLAMPED:
+        low, high = (["None", args[1]] if packet is aten.clamp_max else [*args[1:], "None"])[:2]
+        return _clamped(dtype, _cast(dtype, args[0]), low, high)
+    if packet in _BY_NAME:
+        return _BY_NAME[packet](dtype, args)
+    given = [_cast(dtype, arg) for arg in args]
+    if packet in _ARITHMETIC and dtype == torch.bool:
+        return f"{given[0]} {'&' if packet is aten.mul else '|'} {given[1]}"
+    if packet in _ARITHMETIC or packet in _BITS:
+        return _cast(dtype, f"{given[0]} {(_ARITHMETIC | _BITS)[packet]} {given[1]}")
+    if packet in _LARGEST:
+        return f"{given[0]} if {given[0]} {_LARGEST[packet]} {given[1]} else {given[1]}"
+    return f"{_ROUNDED[packet]}({given[0]})" if packet in _ROUNDED and dtype.is_floating_point else given[0]
+
+
+def _grown(dtype: torch.dtype, args: list[str]) -> str:
+    code, event, last = args
+    return _cast(dtype, f"{code} + (({code} > 0) & ({code} < {last})) + (({code} == 0) & ({event} != 0))")
+
+
+_BY_NAME: dict[Any, Callable[[torch.dtype, list[str]], str]] = {
+    own.code_range: lambda dtype, args: f"np.int8(({args[0]} >= {args[1]}) & ({args[0]} <= {args[2]}))",
+    own.grow_codes: _grown,
+    aten.where: lambda dtype, args: f"{_cast(dtype, args[1])} if {args[0]} else {_cast(dtype, args[2])}",
+    aten.rsub: lambda dtype, args: _cast(dtype, f"{_cast(dtype, args[1])} - {_cast(dtype, args[0])}"),
+    aten.neg: lambda dtype, args: _cast(dtype, f"-{args[0]}"),
+    aten.abs: lambda dtype, args: _cast(dtype, f"abs({args[0]})"),
+    aten.reciprocal: lambda dtype, args: f"{_cast(dtype, '1')} / {_cast(dtype, args[0])}",
+    aten.logical_not: lambda dtype, args: f"{args[0]} == 0",
+    aten.bitwise_not: lambda dtype, args: f"not {args[0]}" if dtype == torch.bool else _cast(dtype, f"~{args[0]}"),
+}
+
+
+def _clamped(dtype: torch.dtype, value: str, low: str, high: str) -> str:
+    """NaN stays what it is."""
+    out = value
+    if high != "None":
+        out = f"({_cast(dtype, high)} if {value} > {_cast(dtype, high)} else {out})"
+    if low != "None":
+        out = f"({_cast(dtype, low)} if {value} < {_cast(dtype, low)} else {out})"
+    return out
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+_REDUCED = {aten.sum, aten.any, aten.all}
+
+
+def is_reduction(node: Node) -> bool:
+    """Whether it is a reduction whose order does not matter."""
+    packet = getattr(node.target, "overloadpacket", None)
+    if packet not in _REDUCED or set(node.kwargs) - {"dtype"}:
+        return False
+    (operand,) = node.all_input_nodes
+    if packet is aten.sum:
+        return not _dtype(operand).is_floating_point and _dtype(node) == torch.int64
+    return _dtype(node) == torch.bool and _dtype(operand) in _NAMES
+
+
+def reduced(node: Node, dims: int) -> set[int]:
+    """The axes that go."""
+    given: Any = node.args[1] if len(node.args) > 1 else None
+    if given is None or given == []:
+        return set(range(dims))
+    return {one % max(dims, 1) for one in (given if isinstance(given, list | tuple) else [given])}
+
+
+def reduction(node: Node, value: str, name: str) -> tuple[str, str, str]:
+    """(what it begins with, what each entry does, what it ends with)."""
+    packet = node.target.overloadpacket  # type: ignore[union-attr]
+    if packet is aten.sum:
+        return f"{name} = np.int64(0)", f"{name} += np.int64({value})", name
+    if packet is aten.any:
+        return f"{name} = False", f"{name} |= ({value}) != 0", name
+    return f"{name} = True", f"{name} &= ({value}) != 0", name
+
+
+# --- denizen's own loops ----------------------------------------------------------------------------------------------
+
+
+def _ids(ids: Argument) -> str:
+    return ids.rows() if ids.meta.dim() == 2 else ids.rows(1, ids.meta.numel())
+
+
+def _draw(draw: list[Any], num: int) -> tuple[str, str, str]:
+    """(how the loops end that draw, identities, key and counter) for so many agents."""
+    ids, key, step, stream = draw
+    if ids.meta.numel() == 0 and num <= _cpu_draws._FEW:
+        raise CallError("few agents")
+    kind, named = ("ids", f"{_ids(ids)}, ") if ids.meta.numel() else ("blocks", "")
+    return kind, named, f"{key.rows()}, np.uint64({step.one}), np.uint64({stream})"
+
+
+def _drawn(values: Argument, gates: str, num: int, hazard: bool, draw: list[Any], out: list[Result]) -> list[str]:
+    kind, named, counter = _draw(draw, num)
+    worlds = draw[1].meta.shape[0]
+    bad = out[-1].rows(worlds)
+    given = f"{values.rows()}, {gates}, {hazard}, {named}{counter}, {out[0].rows(worlds, num)}, {bad}"
+    return [f"{bad}[:] = 0", f"_draw_{kind}({given}, 0, {num})"]
+
+
+def _draw_mask(node: Node, args: list[Any], out: list[Result]) -> list[str]:
+    values, hazard, *draw = args
+    worlds, num = values.meta.shape
+    return _drawn(values, f"none({worlds}), none({worlds})", num, hazard, draw, out)
+
+
+def _draw_among(node: Node, args: list[Any], out: list[Result]) -> list[str]:
+    values, where, alive, num, hazard, *draw = args
+    return _drawn(values, f"{where.rows()}, {alive.rows()}", num, hazard, draw, out)
+
+
+def _draw_words(node: Node, args: list[Any], out: list[Result]) -> list[str]:
+    ids, num, *draw = args
+    kind, named, counter = _draw([ids, *draw], num)
+    return [f"_words_{kind}({named}{counter}, {out[0].rows(draw[0].meta.shape[0], num)}, 0, {num})"]
+
+
+def _sum_counts(node: Node, args: list[Any], out: list[Result]) -> list[str]:
+    values, where, *graph = args
+    worlds, num = values.meta.shape
+    mask = "_NO_MASK" if where is None else where.rows()
+    arrays = ", ".join(one.flat for one in graph)
+    given = f"{values.rows()}, {mask}, {where is not None}, {arrays}, _PUSH_UP_TO, {out[0].rows(worlds, num)}"
+    return [f"_sum_counts({given}, 0, {worlds})"]
+
+
+def _slots(until: Argument) -> tuple[int, int]:
+    *agents, slots = until.meta.shape
+    return math.prod(agents), slots
+
+
+def _taken(node: Node, args: list[Any], out: list[Result]) -> list[str]:
+    until, step = args
+    total, slots = _slots(until)
+    return [f"_taken({until.rows(total, slots)}, int({step.one}), {out[0].rows(total)}, 0, {total})"]
+
+
+def _seated(node: Node, args: list[Any], out: list[Result]) -> list[str]:
+    until, seat, wanted, step = args
+    total, slots = _slots(until)
+    given = f"{until.rows(total, slots)}, {seat.flat}, {wanted.flat}, int({step.one}), {out[0].rows(total)}"
+    return [f"_seated({given}, 0, {total})"]
+
+
+def _sum_in_slots(node: Node, args: list[Any], out: list[Result]) -> list[str]:
+    values, who, until, step = args
+    loop = {torch.int8: "_sum_whole", torch.float32: "_sum_real"}.get(values.meta.dtype)
+    if loop is None:
+        raise CallError("wide values")
+    total, slots = _slots(until)
+    pair = f"{who.rows(total, slots)}, {until.rows(total, slots)}"
+    return [f"{loop}({values.rows()}, {pair}, int({step.one}), {out[0].rows(total)}, 0, {total})"]
+
+
+def _form_ties(node: Node, args: list[Any], out: list[Result]) -> list[str]:
+    who, until, seat, lasts, ids, key, step, draw, stream, pools, sides = args
+    (total, slots), worlds = _slots(who), who.meta.shape[0]
+    new, after = (one.rows(total, slots) for one in out[:2])
+    draws = f"{_ids(ids) if ids.meta.numel() else '_NOBODY'}, {key.rows()}, int({step.one}), np.uint64({draw.one})"
+    return [
+        f"{new}[:] = {who.rows(total, slots)}",
+        f"{after}[:] = {until.rows(total, slots)}",
+        f"_form({seat.rows()}, {lasts.rows()}, {draws}, np.uint64({stream}), {pools}, {sides}, {new}, {after}, "
+        f"{out[2].rows(worlds, 2)}, 0, {worlds})",
+    ]
+
+
+def _place_rows(node: Node, args: list[Any], out: list[Result]) -> list[str]:
+    *given, step = args
+    worlds, num = given[0].meta.shape
+    made = f"{out[0].rows(worlds, num)}, {out[1].rows(worlds, num)}, {out[2].rows(worlds)}"
+    return [f"_place({', '.join(one.rows() for one in given)}, np.uint64({step.one}), {made}, 0, {worlds})"]
+
+
+def _stack(node: Node, args: list[Any], out: list[Result]) -> list[str]:
+    parts: list[Argument] = args[0]
+    dim: int = args[1] if len(args) > 1 else 0
+    shape = node.meta["val"].shape
+    whole, before = out[0].rows(*shape), ":, " * (dim % len(shape))
+    given = [part.rows() if part.meta.dim() else part.one for part in parts]
+    return [f"{whole}[{before}{place}] = {part}" for place, part in enumerate(given)]
+
+
+def _cat(node: Node, args: list[Any], out: list[Result]) -> list[str]:
+    parts: list[Argument] = args[0]
+    dim: int = args[1] if len(args) > 1 else 0
+    shape = node.meta["val"].shape
+    dim, begin, lines = dim % len(shape), 0, []
+    if any(part.meta.dim() != len(shape) for part in parts):
+        raise CallError("an empty part")
+    for part in parts:
+        end = begin + part.meta.shape[dim]
+        lines.append(f"{out[0].rows(*shape)}[{':, ' * dim}{begin}:{end}] = {part.rows(*part.meta.shape)}")
+        begin = end
+    return lines
+
+
+CALLS: dict[Any, Callable[[Node, list[Any], list[Result]], list[str]]] = {
+    own.draw_mask.default: _draw_mask,
+    own.draw_among.default: _draw_among,
+    own.draw_words.default: _draw_words,
+    own.sum_counts.default: _sum_counts,
+    own.taken_slots.default: _taken,
+    own.seated_slots.default: _seated,
+    own.sum_in_slots.default: _sum_in_slots,
+    own.form_ties.default: _form_ties,
+    own.place_rows.default: _place_rows,
+    aten.stack.default: _stack,
+    aten.cat.default: _cat,
+}
+
+
+def function(written: Mapping[str, str], code: str, names: Mapping[str, Any]) -> Callable[..., None]:
+    """The function `step` of some code, which calls the loops that are written beside it.
+
+    Args:
+        written: code of each loop by name.
+        code: of the step, which numba does not see.
+        names: what it names besides.
+    """
+    known: dict[str, Any] = {
+        "np": np,
+        "none": _none,
+        "strided": _strided,
+        "_NOBODY": np.empty((0, 0), np.int64),
+        **names,
+    }
+    for module in (_cpu_draws, _cpu_forming, _cpu_neighbours, _cpu_placing, _cpu_slots):
+        known.update({name: value for name, value in vars(module).items() if name in _LOOPS})
+    for name, text in written.items():
+        found: dict[str, Any] = {"np": np}
+        exec(text, found)  # noqa: S102 - written above, from operations and numbers of the graph
+        known[name] = numba.njit(nogil=True, error_model="numpy")(found[name])
+    exec(code, known)  # noqa: S102 - likewise
+    return known["step"]
+
+
+@functools.cache
+def _none(worlds: int) -> np.ndarray:
+    return np.empty((worlds, 0), np.int8)
+
+
+def _strided(array: np.ndarray, shape: tuple[int, ...], stride: tuple[int, ...]) -> np.ndarray:
+    size = array.itemsize
+    return np.lib.stride_tricks.as_strided(array, shape, [size * one for one in stride])

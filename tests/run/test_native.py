@@ -1,0 +1,216 @@
+"""Steps as native loops: the bits of eager steps, with loops for what they are written for and torch for the rest."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import denizen as dz
+from denizen import ops
+from denizen.model import Act, Ask, During, Scale, alive, births, deaths
+from denizen.run import _native
+from denizen.run._compile import _advanced, _same_bits, try_native
+from denizen.run._native import NativeStep, NotNativeError
+from denizen.space import Ties
+from denizen.zoo.covid import covid
+from denizen.zoo.seir import seir
+
+pytestmark = pytest.mark.skipif(ops.variant(torch.device("cpu")) != "numba", reason="numba is not installed")
+STEPS = 6
+
+
+def contacts(agents: int = 301) -> dz.Graph:
+    return dz.Graph.from_edges(dz.space.generators.erdos_renyi(agents, 7.0, seed=1))
+
+
+class Numbers(dz.State):
+    bit: Tensor = dz.mask("agents")
+    count: Tensor = dz.count("agents")
+    real: Tensor = dz.real("agents")
+    pair: Tensor = dz.real("agents", "two")
+    total: Tensor = dz.count()
+
+
+class Sums(dz.Model):
+    """Entries, operands and sums of every form that loops are written for, and some that are torch's own."""
+
+    num_agents: int = 37
+    rate: Tensor = dz.param(0.25, low=0.0)
+
+    def init(self, rng: dz.rng.Rng) -> Numbers:
+        start = rng.normal("start")
+        return Numbers(
+            bit=rng.bernoulli("bit", 0.5),
+            count=rng.integers("count", 0, 9).to(torch.int32),
+            real=start,
+            pair=torch.stack([start, -start], dim=1),
+            total=torch.zeros((), dtype=torch.int32),
+        )
+
+    def step(self, now: Numbers, rng: dz.rng.Rng) -> Numbers:
+        bit, count, real, pair = now.bit, now.count, now.real, now.pair
+        big = 100 * (now.time.step > 0).to(torch.int8)
+        wraps = (bit * big + bit * big).to(torch.int32)  # int8 wraps around once the first step is over
+        mixed = count * self.rate + real / (1 + count) - 2.5 * bit
+        chosen = torch.where(bit != 0, mixed, real.clamp(-1.0, 1.0)) + torch.where(real > 0.5, torch.nan, 0.0).clamp(0)
+        chosen = torch.where(chosen.isnan() | ~(chosen.abs() < 3), real.floor() + 0.5 * real.round(), chosen)
+        odd = ((count & 1) ^ 1) | (count.clamp(max=4) == 4).to(torch.int32)
+        share = bit.sum() / bit.numel()
+        some = ((real < 0).any() & (count >= 0).all()).to(torch.int32) + (~(bit != 0)).sum().to(torch.int32)
+        near = (1 / (0.1 + real.abs())).sqrt().clamp(min=0.1, max=2.0) * share
+        turned = pair.flip(1) * 0.5 + chosen[:, None] * torch.tensor([0.1, -0.1]) + near[:, None]
+        tail = torch.cat([count[5:], count[:5]])
+        hit = rng.event("hit", near * 0.2, where=bit) + rng.bernoulli("flip", 0.1, where=1 - bit)
+        return now.replace(
+            bit=torch.where(hit != 0, 1 - bit, bit),
+            count=(tail + odd + wraps.clamp(0, 3) + some).remainder(50).to(torch.int32),
+            real=(chosen + 0.1 * near).clamp(-5, 5),
+            pair=turned.clamp(-3, 3),
+            total=count.max() + torch.maximum(now.total, some),
+        )
+
+    @dz.series
+    def mean(self, now: Numbers) -> Tensor:
+        return now.pair.mean()  # of real numbers: torch's own
+
+    @dz.series
+    def ones(self, before: Numbers, now: Numbers) -> Tensor:
+        return (now.bit - before.bit).sum()
+
+
+class Herd(dz.State):
+    living: Tensor = alive("agents")
+    stage: dz.model.Stage = dz.stage("agents", levels=("well", "ill", "over"))
+    partner: Tensor = dz.count("agents", "slots")
+    until: Tensor = dz.count("agents", "slots")
+    age: Tensor = dz.count("agents")
+
+
+class Farm(dz.Model):
+    """Births, deaths and ties."""
+
+    num_agents: int = 90
+    rate: Tensor = dz.param(0.3, low=0.0)
+
+    def init(self, rng: dz.rng.Rng) -> Herd:
+        ties = Ties.none(self.num_agents, 2)
+        living = (torch.arange(self.num_agents) < 60).to(torch.int8)
+        return Herd(living=living, stage=rng.bernoulli("ill", 0.3), partner=ties.who, until=ties.until, age=0 * living)
+
+    def step(self, now: Herd, rng: dz.rng.Rng) -> Herd:
+        ties = Ties(now.partner, now.until, now.time.step)
+        seeks = (ties.degree() < 2) * now.living * rng.bernoulli("seek", 0.4)
+        ties = ties.form(rng, "pair", seeks, rng.exponential("lasts", 0.3, where=seeks))
+        caught = rng.event("catch", self.rate * ties.sum(now.stage.is_("ill")), where=now.stage.is_("well"))
+        stage = now.stage.move(rng.event("heal", 0.2), "over", source="ill").move(caught, "ill", source="well")
+        now = now.replace(stage=stage, partner=ties.who, until=ties.until, age=now.age + now.living)
+        now = deaths(now, rng.event("die", 0.1), "agents")
+        return births(now, rng, rng.event("bear", 0.1), "agents", age=now.age // 2)
+
+    @dz.series
+    def ill(self, now: Herd) -> Tensor:
+        return now.stage.is_("ill").sum()
+
+    @dz.series
+    def ages(self, now: Herd) -> Tensor:
+        return now.age.sum()
+
+
+MODELS: dict[str, Callable[[], dz.Model]] = {
+    "sums": Sums,
+    "farm": Farm,
+    "seir": lambda: seir(contacts(), seed_share=0.1),
+    "covid": lambda: covid(dz.population.synthetic("astoria", size=301), sample_deaths=True, isolation=0.2, R=30.0),
+}
+
+
+def same_step(run: dz.run.Run, step: NativeStep) -> None:
+    stepper, run_state = run._stepper, run._run_state
+    made, expected = (_advanced(stepper, run_state, one) for one in (step, stepper.batched_step))
+    for place, (one, other) in enumerate(zip(made, expected, strict=True)):
+        assert _same_bits(one, other), (place, one, other)
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_native, "MOST_FOREIGN", 1000)
+
+
+CASES = [(name, replicates) for name in MODELS for replicates in (1, 3)]
+QUICK = (("sums", 3), ("farm", 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "replicates"), [pytest.param(*one, marks=[] if one in QUICK else pytest.mark.slow) for one in CASES]
+)
+def test_bits_of_eager_steps(name: str, replicates: int, many: None) -> None:
+    params = {"rate": [0.2, 0.3, 0.4]} if replicates == 3 and name in ("sums", "farm") else None
+    eager = dz.simulate(MODELS[name](), STEPS, replicates=replicates, params=params, device="cpu", compile=False)
+    run = dz.simulate(MODELS[name](), 2, replicates=replicates, params=params, device="cpu", compile=False)
+    step = NativeStep(run._stepper, run._run_state)
+    same_step(run, step)
+    run._stepper.use(step)
+    held = [leaf.clone() for leaf in run._run_state.leaves]
+    before = run._run_state
+    run.extend(STEPS - 2)
+    assert all(map(torch.equal, before.leaves, held))  # a step writes into nothing that the caller may hold
+    same_step(run, step)
+    for ours, theirs in zip(run._run_state.tensors(), eager._run_state.tensors(), strict=True):
+        assert _same_bits(ours, theirs)
+    for series in eager.series_names:
+        assert torch.equal(run[series], eager[series])
+
+
+def test_a_run_that_is_asked_to_compile() -> None:
+    """What interventions change, a world alone, more steps and a model whose parameter is written to."""
+    model = seir(contacts(), seed_share=0.1)
+    vaccinated = lambda model, now, rng: now.replace(
+        stage=now.stage.move(rng.event("dose", 0.2), "recovered", source="susceptible")
+    )
+    acts = [
+        Scale(target="infect_rate", factor=0.5, when=During(3, 6)),
+        Act(change=vaccinated, when=During(2, 4), name="dose"),
+    ]
+    given: dict[str, Any] = {"interventions": acts, "device": "cpu"}
+    eager = dz.simulate(model, STEPS, replicates=3, compile=False, **given)
+    run = dz.simulate(model, 3, replicates=3, compile=True, **given).extend(STEPS - 3)
+    alone = dz.simulate(model, STEPS, worlds=[2], compile=True, **given)
+    assert run.stats()["path"] == alone.stats()["path"] == "native"
+    assert "loops" in str(run.plan())
+    assert run.stats(count=True)["host_reads"] == 0
+    for name in eager.series_names:
+        assert torch.equal(run[name], eager[name])
+        assert torch.equal(alone[name], eager[name][2:])
+    for one in (run, eager):
+        one.model.infect_rate.mul_(3.0)
+    assert torch.equal(run.extend(3)["cases"], eager.extend(3)["cases"])
+
+
+def test_what_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps that ask the host, relaxed ones, those that read a value and those that are torch's for the most part."""
+    plain = dz.simulate(Sums(), 2, device="cpu", compile=False)
+    monkeypatch.setattr(_native, "MOST_FOREIGN", 0)
+    with pytest.raises(NotNativeError, match=r"aten\.mean\.default"):
+        NativeStep(plain._stepper, plain._run_state)
+    assert not try_native(plain._stepper, plain._run_state)
+    read = {"read": lambda now: now.real * now.total.item()}
+    reading = dz.simulate(Sums(), 2, device="cpu", compile=False, record=read)
+    monkeypatch.setattr(_native, "MOST_FOREIGN", 1000)
+    assert not try_native(reading._stepper, reading._run_state)
+    relaxed = dz.simulate(seir(contacts()), 2, relax=dz.relax.MeanField(), device="cpu", compile=False)
+    assert not try_native(relaxed._stepper, relaxed._run_state)
+    ask = Ask(target="rate", groups=["all"], answer=lambda group, step: 0.1)
+    asked = dz.simulate(Sums(), 2, interventions=[ask], device="cpu", compile=False)
+    asked._write_loops()
+    assert asked._path == "eager"
+
+
+def test_a_long_run_goes_on_in_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = seir(contacts(), seed_share=0.1)
+    eager = dz.simulate(model, 9, device="cpu", compile=False)
+    monkeypatch.setattr("denizen.run._run.NATIVE_SECONDS", 0.0)
+    run = dz.simulate(model, 9, device="cpu")
+    assert (run.stats()["path"], eager.stats()["path"]) == ("native", "eager")
+    assert torch.equal(run["cases"], eager["cases"])
