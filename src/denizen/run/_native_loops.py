@@ -336,10 +336,9 @@ def _form_ties(node: Node, args: list[Any], out: list[Result]) -> list[str]:
 
 
 def _place_rows(node: Node, args: list[Any], out: list[Result]) -> list[str]:
-    *given, step = args
-    worlds, num = given[0].meta.shape
+    worlds, num = args[0].meta.shape
     made = f"{out[0].rows(worlds, num)}, {out[1].rows(worlds, num)}, {out[2].rows(worlds)}"
-    return [f"_place({', '.join(one.rows() for one in given)}, np.uint64({step.one}), {made}, 0, {worlds})"]
+    return [f"_place({', '.join(one.rows() for one in args)}, {made}, 0, {worlds})"]
 
 
 def _stack(node: Node, args: list[Any], out: list[Result]) -> list[str]:
