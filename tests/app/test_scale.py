@@ -29,6 +29,7 @@ def test_words_are_interventions():
         During(0),
     ]
     assert scales({"dawdle": "0@20:40"}, "step")[0].when == During(20, 40)
+    assert scales({"dawdle": "0.5@1e-1:5"})[0].when == During(days=(0.1, 5.0))  # no date
 
 
 @pytest.mark.parametrize("text", ["half", "0.5@", "0.5@40:20", "0.5@1:2:3", "nan@3", "0.5@-1", "0.5@20:2020-03-01"])

@@ -172,6 +172,36 @@ class ToNumpy(Base):
         return now.replace(wealth=now.wealth + now.wealth.numpy().mean())  # BAD
 
 
+class AddsToOwn(Base):
+    def step(self, now, rng):
+        total = torch.zeros(NUM)
+        total += now.wealth  # BAD
+        return now.replace(wealth=total)
+
+
+class PutsIntoOwn(Base):
+    def step(self, now, rng):
+        total = torch.zeros(NUM)
+        total[torch.arange(3)] = now.wealth[:3]  # BAD
+        return now.replace(wealth=total)
+
+
+class CountsIntoOwn(Base):
+    def step(self, now, rng):
+        total = torch.zeros(NUM)
+        total.index_add_(0, torch.arange(NUM), now.wealth)  # BAD
+        return now.replace(wealth=total)
+
+
+@pytest.mark.parametrize("cls", [AddsToOwn, PutsIntoOwn, CountsIntoOwn])
+def test_values_of_worlds_in_a_tensor_of_the_step_are_told(cls):
+    """The tensor is the step's own, so that nobody else's was written."""
+    dz.simulate(cls(ring()), 2)
+    line = rf"{cls.__name__} at .*test_guard\.py:{bad_line(cls)}\b.*\n.*one that all share.*\n.*torch\.zeros_like"
+    with pytest.raises(ModelError, match=line):
+        dz.simulate(cls(ring()), 2, replicates=3)
+
+
 @pytest.mark.parametrize("cls", [ShapeOfValues, ToNumpy])
 def test_what_vmap_cannot_do_stops_a_run_of_several_worlds_at_the_line(cls):
     dz.simulate(cls(ring()), 2)

@@ -41,3 +41,15 @@ def test_the_view_shows_bar_and_metrics(monkeypatch):
     assert "CartPole" in shown
     assert "100/100" in shown
     assert "12.5" in shown
+
+
+def test_what_is_told_of_an_interrupt_has_a_line_of_its_own(monkeypatch):
+    out = io.StringIO()
+    monkeypatch.setattr(rich, "_console", Console(file=out, width=100))
+    view = live_view(100, True, "CartPole")
+    _, take = view.__enter__()
+    take({"return_mean": 12.5})
+    stop = KeyboardInterrupt()
+    assert not view.__exit__(KeyboardInterrupt, stop, None)
+    assert "12.5" in out.getvalue()
+    assert out.getvalue().endswith("\n")

@@ -10,10 +10,11 @@ from torch import Tensor
 
 import denizen as dz
 from denizen import ops
-from denizen.errors import InputError
+from denizen.errors import InputError, ModelError
 from denizen.ops._rounding import on_grid
 from denizen.relax import MeanField, StraightThrough
 from denizen.run import Precision, check_precision
+from denizen.space import Space
 from denizen.zoo.covid import covid
 from denizen.zoo.sir import SIR
 
@@ -171,6 +172,29 @@ def spread(now: Any) -> Tensor:
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match=r"is refused: .*wealth \(real\) is out of range"):
         dz.simulate(Economy(start=70_000.0), 3, precision={"wealth": torch.float16}, device="cpu")
+
+
+class AtTheSide(dz.State):
+    at: Tensor = dz.real("agents", "xy")
+
+
+class Still(dz.Model):
+    """Nobody moves, close to the side of a torus that no float16 is just below."""
+
+    num_agents: int = 4
+
+    def init(self, rng: dz.rng.Rng) -> AtTheSide:
+        return AtTheSide(at=torch.full((4, 2), 99.915))
+
+    def step(self, now: AtTheSide, rng: dz.rng.Rng) -> AtTheSide:
+        Space((99.92, 99.92)).near(now.at, 5.0, rng)
+        return now.replace(at=now.at * 1.0)
+
+
+def test_positions_rounded_past_a_side_are_told() -> None:
+    dz.simulate(Still(), 3)
+    with pytest.raises((InputError, ModelError), match="stored in 16 bits by precision= are rounded, also past a side"):
+        dz.simulate(Still(), 3, precision={"at": torch.float16})
 
 
 def test_checked_once_for_many_runs() -> None:

@@ -42,6 +42,13 @@ def scales(given: Mapping[str, str], time_unit: str = "day") -> list[Scale]:
 def _when(ends: list[str], steps: bool) -> During:
     if steps:
         return During(*map(whole, ends)) if len(ends) <= 2 else During(days=ends)
-    times: list[Any] = [end if "-" in end.lstrip("-") else number(end) for end in map(str.strip, ends)]
+    times: list[Any] = []
+    for end in map(str.strip, ends):
+        try:
+            times.append(number(end))  # 1e-1 is one, though there is a dash in it
+        except ValueError:
+            if "-" not in end:
+                raise
+            times.append(end)
     dated = any(isinstance(time, str) for time in times)
     return During(dates=tuple(times)) if dated else During(days=tuple(times))

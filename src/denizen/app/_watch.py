@@ -100,13 +100,15 @@ def _show(frames: Any, pause: float, console: "Console") -> None:
     from rich.live import Live
     from rich.text import Text
 
-    with Live(console=console, auto_refresh=False) as live:
-        for picture, caption in frames:
-            told = Text(caption, no_wrap=True, overflow="ellipsis")
-            live.update(Group(_shown(picture, console), told), refresh=True)
-            time.sleep(pause if console.is_terminal else 0)
-    if not console.is_terminal:  # rich ends no line there
-        console.print()
+    try:
+        with Live(console=console, auto_refresh=False) as live:
+            for picture, caption in frames:
+                told = Text(caption, no_wrap=True, overflow="ellipsis")
+                live.update(Group(_shown(picture, console), told), refresh=True)
+                time.sleep(pause if console.is_terminal else 0)
+    finally:
+        if not console.is_terminal:  # rich ends no line there, and what is told next may be why it ended
+            console.print()
 
 
 def _shown(picture: Any, console: "Console") -> Any:

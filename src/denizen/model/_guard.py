@@ -396,6 +396,12 @@ DATA_SHAPE = Hazard(
     "a fixed shape: a mask times values, torch.where(mask, a, b), torch.zeros(k).index_add(0, codes, values) to count, "
     "torch.nonzero_static(mask, size=k)",
 )
+SHARED = Hazard(
+    "writes in place what is larger than the tensor: values of each world into one that all share, as torch.zeros makes "
+    "it",
+    "a new value: torch.where(…), x.index_add(…), x.scatter(…), x + y; or begin from values of the world: "
+    "torch.zeros_like(now.field)",
+)
 _MESSAGES = (
     ("called random operation while in randomness error mode", "random", RANDOM),
     ("vmap: It looks like you're calling .item()", "host read", HOST_READ),
@@ -407,7 +413,8 @@ _MESSAGES = (
     ),
     ("Cannot access data pointer of Tensor", "host read", HOST_READ),  # x.numpy() of many worlds
     ("batching operators that can output dynamic shape", "shapes", DATA_SHAPE),
-    ("vmap: inplace arithmetic", "in place", IN_PLACE),
+    ("is not possible because there exists a Tensor `other`", "in place", SHARED),  # vmap's, of all its sorts
+    ("doesn't match the broadcast shape", "in place", SHARED),  # x += y, where y is of several worlds
     (
         "value cannot be converted to type int8_t without overflow",
         "int8",

@@ -100,7 +100,9 @@ def live_view(
         speed = bar.tasks[0].speed
         bar.update(task, rate=f"{speed:,.0f}/s" if speed else "")
 
-    with Live(get_renderable=view if lines else lambda: bar, console=bar.console, refresh_per_second=4) as live:
-        yield advance, trends.take
-    if not live.console.is_terminal:  # rich ends no line there
-        live.console.print()
+    try:
+        with Live(get_renderable=view if lines else lambda: bar, console=bar.console, refresh_per_second=4):
+            yield advance, trends.take
+    finally:
+        if not bar.console.is_terminal:  # rich ends no line there, and what is told next may be why it ended
+            bar.console.print()

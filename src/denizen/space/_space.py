@@ -164,7 +164,8 @@ class Space(Structure):
             rng._bad.append(
                 (
                     f"Space.near: a position is NaN or outside the space of size {self.size}; move agents by "
-                    f"space.move, or bring them back by wrap, reflect or clamp",
+                    f"space.move, or bring them back by wrap, reflect or clamp; positions stored in 16 bits by "
+                    f"precision= are rounded, also past a side: keep those in float32",
                     (binned[1][0, -1] != len(position)).to(torch.int8),
                 )
             )
