@@ -397,8 +397,7 @@ DATA_SHAPE = Hazard(
     "torch.nonzero_static(mask, size=k)",
 )
 SHARED = Hazard(
-    "writes in place what is larger than the tensor: values of each world into one that all share, as torch.zeros makes "
-    "it",
+    "writes in place what is larger than the tensor: values of each world into one that all share, as of torch.zeros",
     "a new value: torch.where(…), x.index_add(…), x.scatter(…), x + y; or begin from values of the world: "
     "torch.zeros_like(now.field)",
 )
