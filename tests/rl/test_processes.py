@@ -89,6 +89,33 @@ def test_two_processes_equal_one_and_only_the_first_writes(one, tmp_path):
     equal_trainings(one, tmp_path / "two")
 
 
+ROLES = [
+    *("train", "predator_prey", "--steps", "192", "--device", "cpu", "--quiet", "--policy", "hidden=8"),
+    *("normalise=true", "--set", "num_envs=8", "num_steps=8", "num_minibatches=2", "update_epochs=2"),
+    "shuffle_groups=2",
+]
+
+
+@pytest.mark.slow
+def test_two_processes_with_roles_equal_one(tmp_path, prepared):
+    prepared(*ROLES, "--out", tmp_path / "one")
+    done = call(tmp_path, *ROLES, "--out", "two")
+    assert done.returncode == 0, done.stderr
+    one, two = last(tmp_path / "one"), last(tmp_path / "two")
+    names = [name for name in one if name.startswith(("policy.", "best."))]
+    assert len(names) > 20
+    for name in names:
+        assert torch.allclose(one[name], two[name], atol=1e-6), name
+    mine, theirs = (read_metrics(tmp_path / name)[-1] for name in ("one", "two"))
+    shown = [name for name in mine if "second" not in name]
+    assert {"predator/return_mean", "prey/entropy", "reward_mean"} <= set(shown)
+    for name in shown:
+        assert theirs[name] == pytest.approx(mine[name], rel=1e-4, abs=1e-5, nan_ok=True), name
+    resumed = call(tmp_path, "resume", "two", "--steps", "64", "--quiet")
+    assert resumed.returncode == 0, resumed.stderr
+    assert len(read_metrics(tmp_path / "two")) == 4
+
+
 FAULTY = Path(__file__).with_name("programs") / "faulty_third_update.py"
 
 

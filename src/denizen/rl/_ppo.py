@@ -199,12 +199,7 @@ class PPO:
             host = env.for_training(self, seed, device, params)
             return PPOTraining(self, host, policy, updates, seed, Curriculum(None, host))
         env = for_training(env, policy, seed)
-        here, values = self._share(env, policy), first_values(env, params, self.num_envs)
-        if len(here) != self.num_envs:
-            values = {name: value[here.start : here.stop] for name, value in values.items()}
-        worlds = Worlds(
-            env, len(here), seed=seed, device=device, max_resets=self.max_resets, params=values, worlds=here
-        )
+        worlds = self._worlds(env, self._share(env, policy), seed, device, params)
         return PPOTraining(self, worlds, policy, updates, seed, Curriculum(params, worlds))
 
     def _init_roles(
@@ -215,20 +210,24 @@ class PPO:
         policies = policies_of(policy, env, "PPO.init")
         total_steps = whole("PPO.init", "total_steps", total_steps, 1)
         seed = whole("PPO.init", "seed", seed, 0, MAX_SEED)
-        if processes.size() > 1:
-            raise InputError(f"PPO: {type(env).__name__} has roles, which train in one process; start one")
         found = parties(env, policies)
         learn = [party for party in found if any(weight.requires_grad for weight in party.policy.parameters())]
         if not learn:
             raise InputError("PPO.init: all weights of all policies are frozen; nothing could be learnt")
         for party in learn:
             check_learns(party.policy, party.view, f"PPO.init: policy[{party.roles[0]!r}]")
-            self._share(party.view, cast(ActorCritic, party.policy))
-        values = first_values(env, params, self.num_envs)
-        worlds = Worlds(env, self.num_envs, seed=seed, device=device, max_resets=self.max_resets, params=values)
+        here = [self._share(party.view, cast(ActorCritic, party.policy)) for party in learn]
+        worlds = self._worlds(env, here[0], seed, device, params)
         updates = -(-total_steps // self.samples)
         curriculum = Curriculum(params, worlds)
         return RolesTraining(self, worlds, policies, found, updates, seed, curriculum, PPOTraining)
+
+    def _worlds(self, env: Env, here: range, seed: int, device: Any, params: dict[str, Any] | None) -> Worlds:
+        """The worlds of these numbers, which are those of this process."""
+        values = first_values(env, params, self.num_envs)
+        if len(here) != self.num_envs:
+            values = {name: value[here.start : here.stop] for name, value in values.items()}
+        return Worlds(env, len(here), seed=seed, device=device, max_resets=self.max_resets, params=values, worlds=here)
 
     def _share(self, env: Env, policy: ActorCritic) -> range:
         """Numbers of the worlds of this process; raises `InputError` where worlds cannot be shared out."""

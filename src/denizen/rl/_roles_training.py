@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from denizen import _tree
 from denizen.ops import start_compilers
+from denizen.rl import _processes as processes
 from denizen.rl._against import pool_of
 from denizen.rl._curriculum import Curriculum
 from denizen.rl._metrics import Phases, flow_metrics, joined
@@ -190,8 +191,9 @@ class RolesTraining(Training):
                 rollouts[party.name] = Rollout(
                     acts, party.policy, algorithm.num_steps, seed, self.autocast, values=False
                 )
-            rollouts[party.name].number_rows(seed, first)  # no two draw by the same numbers
-            first += rollouts[party.name].state.rows
+            rows = rollouts[party.name].state.rows
+            rollouts[party.name].number_rows(seed, first + processes.rank() * rows)  # no two draw by the same numbers
+            first += processes.size() * rows
         self._parties, self._rollouts = found, rollouts
         self.rollout: Any = RolesRollout(worlds, begun[0], found, rollouts)
         self.updates = torch.zeros((), dtype=torch.int64, device=worlds.device)
