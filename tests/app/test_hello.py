@@ -103,6 +103,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(denizen, tmp_pat
     assert not (tmp_path / "closed").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_main_paths_need_the_core_alone(tmp_path):
     (tmp_path / "loop.py").write_text("def make():\n    return lambda: sum(range(9))\n")

@@ -36,7 +36,7 @@ class Stopping:
         return posteriors.normal_mean(theta, worlds)
 
 
-@pytest.mark.parametrize("which", ["normal", "gamma-poisson"])
+@pytest.mark.parametrize("which", [pytest.param("normal", marks=pytest.mark.slow), "gamma-poisson"])
 def test_posteriors_are_those_of_closed_forms(which: str) -> None:
     errors, ratios = posteriors.against_exact(which, QUICK, 2)
     assert np.sqrt((errors**2).mean()) < 0.5

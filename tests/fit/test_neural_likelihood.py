@@ -78,6 +78,7 @@ def test_a_calibration_that_was_stopped_goes_on_to_the_same_draws(tmp_path: Path
     assert any("Training was ended by" in note for note in whole.notes)
 
 
+@pytest.mark.slow
 def test_a_later_round_simulates_where_the_posterior_is() -> None:
     places: list[np.ndarray] = []
 

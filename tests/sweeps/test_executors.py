@@ -37,6 +37,7 @@ WORDS = ["sweep", "sir", "--grid", "infect_rate=0.05,0.2,0.5", "infectious_phase
 WORDS += ["--agents", "50", "--steps", "4", "--replicates", "2"]
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_table_of_one(tmp_path, prepared):
     prepared(*WORDS, "--out", tmp_path / "one")
     done = call(tmp_path, RANKS, "-m", "denizen", *WORDS, "--out", "two", "--quiet")

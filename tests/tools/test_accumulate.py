@@ -286,6 +286,7 @@ def test_what_is_refused():
 PROCESS = Path(__file__).with_name("programs") / "accumulate_in_two_processes.py"
 
 
+@pytest.mark.slow
 def test_two_processes_make_the_step_of_one_large_batch(tmp_path):
     words = [sys.executable, PROCESS, str(tmp_path / "store"), str(tmp_path / "grads")]
     subprocess.run(words, check=True)
