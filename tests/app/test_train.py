@@ -114,6 +114,12 @@ def test_a_file_gives_what_flags_leave_open(denizen, tmp_path):
         (["train", "cartpole", "--set", "num_envs"], "expected NAME=VALUE"),
         (["train", "cartpole", "--set", "gamma=2"], "expected a number from 0 to 1"),
         (["train", "cartpole", "--policy", "head=big"], "expected popart or plain"),
+        (["train", "cartpole", "--policy", "kind=cnn"], "kind=cnn: expected mlp or conv"),
+        (
+            ["train", "cartpole", "--policy", "kind=conv"],
+            "conv: CartPole gives inputs (4,), expected (channels, height",
+        ),
+        (["train", "pendulum", "--algo", "sac", "--policy", "kind=conv"], "kind=conv: expected none with sac and td3"),
         (["train", "cartpole", "--policy", "hidden=a"], "widths with commas"),
         (["train", "cartpole", "--policy", "memory=lstm", "window=8"], "window=8: goes with memory=attention"),
         (["train", "cartpole", "--world", "size=3"], "--world size=3: CartPole: unknown option 'size'; valid: (none)"),
@@ -430,3 +436,12 @@ def test_a_picture_whose_folder_cannot_be_made_is_told(tmp_path):
         draw([tmp_path], tmp_path / "file" / "x.png")
     with pytest.raises(ConfigError, match=r"--json .*x cannot be written: .*file is no folder"):
         make_room(tmp_path / "file" / "x", "--json")
+
+
+def test_another_kind_of_network(denizen, tmp_path):
+    world = ["--world", "rows=4", "columns=5", "openings=40"]
+    words = ["train", "connect_four", "--steps", "64", "--set", "num_envs=4", "num_steps=8", *world, "--out", "conv"]
+    assert denizen(*words, "--policy", "kind=conv", "channels=3", "hidden=8")[0] == 0
+    manifest = json.loads((tmp_path / "conv" / "manifest.json").read_text())
+    assert "torch.float32[3, 2, 3, 3]" in manifest["policy"].values()
+    assert denizen("evaluate", "conv", "--worlds", "8")[0] == 0

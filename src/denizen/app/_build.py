@@ -24,6 +24,7 @@ SHORT = {
     **{name: {"batch_size": "batch_size", "max_steps": "num_steps"} for name in ("sac", "td3", "dqn")},
 }  # flags that stand for settings
 OF_ATTENTION = ("window", "heads")
+KINDS = ("mlp", "conv")  # of networks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,10 +210,14 @@ def _policy(entry: WorldEntry, env: Any, given: Mapping[str, str], seed: int, al
 
     if env.roles is not None and algo != "ppo":
         raise ConfigError(f"--algo {algo}: a world with roles, here {', '.join(env.roles)}, trains with ppo alone")
-    others = {"sac": "soft_mlp", "td3": "deterministic_mlp", "dqn": f"q_{entry.policy}"}
-    made = others.get(algo, entry.policy)
-    usual = entry.policy_options if made == entry.policy else entry.policy_options_of.get(algo, {})
-    options = {**usual, **given}
+    kind = given.get("kind", entry.policy)
+    others = {"sac": "soft_mlp", "td3": "deterministic_mlp", "dqn": f"q_{kind}"}
+    if "kind" in given and (kind not in KINDS or algo in ("sac", "td3")):
+        expected = "none with sac and td3, which take linear layers" if kind in KINDS else " or ".join(KINDS)
+        raise ConfigError(f"--policy kind={kind}: expected {expected}")
+    made = others.get(algo, kind)
+    usual = entry.policy_options if made == kind else entry.policy_options_of.get(algo, {})
+    options = {**(usual if kind == entry.policy else {}), **{name: given[name] for name in given if name != "kind"}}
     common = ("head", "memory_size", "memory", *OF_ATTENTION, "normalise")
     takes = {
         "mlp": ("hidden", "activation", "shared", *common),
@@ -230,7 +235,7 @@ def _policy(entry: WorldEntry, env: Any, given: Mapping[str, str], seed: int, al
     read: dict[str, Any] = {}
     for name, value in options.items():
         if name not in takes[made]:
-            raise ConfigError(f"--policy {name}={value}: unknown; {nearest(name, takes[made])}")
+            raise ConfigError(f"--policy {name}={value}: unknown; {nearest(name, ('kind', *takes[made]))}")
         if name in named:
             if value not in named[name]:
                 raise ConfigError(f"--policy {name}={value}: expected {' or '.join(named[name])}")
