@@ -42,6 +42,21 @@ def test_names_on_a_log_scale():
     assert places(axis) == pytest.approx({"a": 0.5})
 
 
+def test_a_picture_is_what_matplotlib_writes(tmp_path):
+    """Drawn once, with its layout, where `savefig` draws twice."""
+
+    def drawn():
+        made = _figures.figure(4, 3)
+        axis = made.subplots()
+        axis.plot([1, 2, 3], [1000.0, 3000.0, 2000.0])
+        _figures.titled(axis, "cases", "day", "people")
+        return made
+
+    _figures.save_figure(drawn(), tmp_path / "one.PNG")
+    drawn().savefig(tmp_path / "two.png")
+    assert (tmp_path / "one.PNG").read_bytes() == (tmp_path / "two.png").read_bytes()
+
+
 def test_pictures_and_pages_have_the_same_colours():
     style = (files("denizen.report") / "assets" / "page.css").read_text(encoding="utf-8")
     light = re.findall(r"--c\d: (#[0-9a-f]{6})", style)[:8]

@@ -123,6 +123,9 @@ def save_figure(figure: Any, path: Any, dpi: float | str = "figure") -> None:
         wanted = f"name a file in it, such as {Path(path) / 'plot.png'}"
         raise StorageError(f"plot {path} could not be written: it is a folder; {wanted}")
     try:
-        figure.savefig(path, dpi=dpi)
+        if is_path and dpi == "figure" and Path(path).suffix.lower() == ".png":
+            figure.canvas.print_png(path)  # the same bytes: `savefig` draws all of it once before, for its size
+        else:
+            figure.savefig(path, dpi=dpi)
     except (OSError, ValueError) as error:  # ValueError: a suffix that matplotlib does not know
         raise StorageError(f"plot {path} could not be written: {error}") from error
