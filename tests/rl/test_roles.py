@@ -429,6 +429,10 @@ REFUSED = [
         r"Odd.privileged of 'rest' gave .*\(3,\).*; expected a tensor of shape \(2, k\)",
     ),
     (
+        lambda env: dz.rl.mlp(no_roles(network_input=lambda self, seen: {"rest": seen["rest"]}).role("one")),
+        r"network_input looked for 'rest' where 'one' is asked for; it gets one role at a time",
+    ),
+    (
         lambda env: dz.rl.mlp(no_roles(network_input=lambda self, seen: 3).role("one")),
         r"Odd.network_input gave int, expected a dict by role",
     ),

@@ -62,7 +62,7 @@ class RoleView(Env):
     def network_input(self, observation: Any) -> Any:
         """What the environment makes of looks of this role, or the first of these; the usual where it makes nothing."""
         if type(self.env).network_input is not Env.network_input:
-            given = self._made("network_input", self.env.network_input({self.names[0]: observation}))
+            given = self._made("network_input", {self.names[0]: observation})
             if given is not None:
                 return given
         return network_inputs(self.observation_space, observation)
@@ -73,9 +73,19 @@ class RoleView(Env):
             return privileged
         name = self.names[0]
         held = {} if privileged is None else {name: privileged}
-        return self._made("privileged_input", self.env.privileged_input({name: observation}, held))
+        return self._made("privileged_input", {name: observation}, held)
 
-    def _made(self, what: str, given: Any) -> Any:
+    def _made(self, what: str, *args: Any) -> Any:
+        """What a hook of the environment makes of this role; None: nothing."""
+        try:
+            given = getattr(self.env, what)(*args)
+        except KeyError as error:
+            if error.args[0] not in (self.env.roles or {}):
+                raise
+            raise ModelError(
+                f"{self.env._called}.{what} looked for {error.args[0]!r} where {self.names[0]!r} is asked for; it gets "
+                f"one role at a time: for name, given in observation.items(): …"
+            ) from error
         if not isinstance(given, Mapping):
             raise ModelError(f"{self.env._called}.{what} gave {type(given).__name__}, expected a dict by role")
         return given.get(self.names[0])
