@@ -274,7 +274,7 @@ SIZES = {
     "wealth": {"num_agents": 30},
     "wolf_sheep": {"side": 6, "sheep": 10, "wolves": 6},
 }
-FIRST = ("seir", "cartpole", "grpo", "ppo with a memory")
+FIRST = ("seir", "cartpole", "grpo")
 
 
 def shared(names):

@@ -62,7 +62,8 @@ class Farm(dz.Model):
         """Age, eat, move, see."""
         fed = now.fed.record(now.fed.never() * rng.bernoulli("eat", 0.3))
         place = now.place.move(rng.bernoulli("go", 0.2), "field", source="barn")
-        signs = torch.stack([rng["sign", k].bernoulli("see", 0.3) for k in range(11)], dim=-1)
+        sign = rng.bernoulli("see", 0.3)
+        signs = torch.stack([sign.roll(k) for k in range(11)], dim=-1)
         return now.replace(
             alive=now.alive * (1 - rng.bernoulli("death", 0.02)),
             seen=signs,
