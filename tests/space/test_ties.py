@@ -338,6 +338,19 @@ def run_step(step):
             "pool is outside 0 … 1",
             lambda m, t, n, r: t.form(r, "p", n.alive, 1.0, pool=2 + 0 * n.alive, num_pools=2),
         ),
+        *(
+            (
+                ModelError,
+                "pool is outside 0 … 1",
+                lambda m, t, n, r, wrong=wrong: t.form(r, "p", n.alive, 1.0, pool=wrong + 0 * n.alive, num_pools=2),
+            )
+            for wrong in (
+                torch.tensor([2**32]),
+                torch.tensor([-(2**32)]),
+                torch.tensor([0.5]),
+                torch.tensor([math.nan]),
+            )
+        ),
         (ModelError, r"seeks is torch.int8 \(3,\)", lambda m, t, n, r: t.form(r, "pair", n.alive[:3], 1.0)),
         (InputError, "num_pools=0", lambda m, t, n, r: t.form(r, "pair", n.alive, 1.0, num_pools=0)),
         (ModelError, "weight is .*one for each slot", lambda m, t, n, r: t.sum(n.ill, weight=n.alive)),

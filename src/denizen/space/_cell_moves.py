@@ -315,7 +315,10 @@ class CellMoves(AgentsInCells):
 _BEYOND = "expected numbers of cells, or -1 to stay; grid.cell(row, column) gives them"
 _OUTSIDE = "expected cells from 0 on for all that are alive; give alive= where places of agents are free"
 _TOO_FAR = "grid: best_visible was given a vision beyond most={}; raise most"
-_FULL = "spread the agents in init, with grid.to_empty(None, None, rng), or raise the capacity"
+_FULL = (
+    "spread the agents in init, with grid.to_empty(None, None, rng), or raise the capacity; of children that are born "
+    "into one cell pairing(…, cells=free) takes one"
+)
 
 
 def _drawn(score: Tensor, options: Tensor, word: Tensor) -> Tensor:

@@ -124,7 +124,8 @@ class Ties:
         seat = self.who.new_empty(0, dtype=torch.int32)
         if pool is not None:
             seat = pool.detach().to(torch.int32)
-            rng._bad.append((_POOL.format(name, pools - 1), ((seat < 0) | (seat >= pools)).any().to(torch.int8)))
+            beyond = (seat < 0) | (seat >= pools) | (seat != pool.detach())  # 2**32 is no 0
+            rng._bad.append((_POOL.format(name, pools - 1), beyond.any().to(torch.int8)))
             seat = seat.clamp(0, pools - 1)
         if side is not None:
             there = (side.detach() != 0).to(torch.int32)
