@@ -63,13 +63,17 @@ Kind = TypeVar("Kind", ModelEntry, WorldEntry)
 
 def entries(kind: type[Kind]) -> dict[str, Kind]:
     """What the zoo has of a kind, by name."""
-    found = {name: entry(name) for name in _folders()}
+    found = {name: _of(name) for name in _folders()}
     return {name: made for name, made in found.items() if isinstance(made, kind)}
 
 
 def entry(name: str) -> ModelEntry | WorldEntry | None:
     """What the zoo has of a name; None where there is nothing."""
-    return getattr(import_module(f"denizen.zoo.{name}"), "ENTRY", None) if name in _folders() else None
+    return _of(name) if name in _folders() else None
+
+
+def _of(name: str) -> ModelEntry | WorldEntry | None:
+    return getattr(import_module(f"denizen.zoo.{name}"), "ENTRY", None)
 
 
 def _folders() -> list[str]:

@@ -735,11 +735,11 @@ def harmless_a_small_loader_in_this_process(device):
 def harmless_updates_in_a_loop(device):
     net = nn.Linear(4, 1).to(device)
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    data = torch.ones(20, 8, 4, device=device)
+    data = torch.ones(10, 8, 4, device=device)
 
     def step(i):
         for epoch in range(2):
-            for k in range(20):
+            for k in range(10):
                 loss = (net(data[k]) * 2).mean()
                 optimizer.zero_grad()
                 loss.backward()
