@@ -392,6 +392,12 @@ REFUSED = [
         r"policy\['rest'\]: policy was made for Mixed\.role\('bits'\) with .*, and Teams\.role\('rest'\) has",
     ),
     (lambda env: SHORT.init(Walkers(), policies(env), total_steps=60), r"policy is a dict, and Walkers has no roles"),
+    (
+        lambda env: dz.rl.evaluate(Walkers(), dz.rl.Policies(policies(env))),
+        r"evaluate: policy is Policies, and Walkers has no roles; give one policy",
+    ),
+    (lambda env: dz.rl.Policies([1]), r"Policies: given is list, expected a policy for each role"),
+    (lambda env: dz.rl.Policies({"one": 1}), r"Policies: given\['one'\] is int, expected a policy"),
     (lambda env: dz.rl.mlp(env), r"policy: Teams has the roles one, rest"),
     (lambda env: dz.rl.FrameStack(env, 2), r"FrameStack: Teams has the roles"),
     (lambda env: dz.rl.to_gymnasium(env), r"Teams has 3 actors"),

@@ -24,11 +24,14 @@ def check_fits(policy: Policy, env: Any, what: str, *, hosted: bool = False) -> 
         what: who asks, for messages.
         hosted: it may be that of a `FromGymnasium`.
     """
+    from denizen.rl._roles import Policies  # which asks here whether they fit
+
     check_env(env, what)
     check_no_roles(env, what)
-    if isinstance(policy, Mapping):
+    if isinstance(policy, Mapping | Policies):
         raise InputError(
-            f"{what}: policy is a dict, and {env._called} has no roles; give one policy, such as dz.rl.mlp(env)"
+            f"{what}: policy is {'a dict' if isinstance(policy, Mapping) else 'Policies'}, and {env._called} has "
+            f"no roles; give one policy, such as dz.rl.mlp(env)"
         )
     if not isinstance(policy, Policy):
         raise InputError(f"{what}: policy is {named(policy)}, expected a dz.rl.ActorCritic, such as dz.rl.mlp(env)")

@@ -45,8 +45,17 @@ class Policies(nn.Module):
     def __init__(self, given: Mapping[str, Policy]) -> None:
         """Args:
         given: policies by role, of which one may play several.
+
+        Raises:
+            InputError: it is no such dict.
         """
         super().__init__()
+        example = "{'prey': dz.rl.mlp(env.role('prey'))}"
+        if not isinstance(given, Mapping):
+            raise InputError(f"Policies: given is {named(given)}, expected a policy for each role, such as {example}")
+        for name, policy in given.items():
+            if not isinstance(policy, Policy):
+                raise InputError(f"Policies: given[{name!r}] is {named(policy)}, expected a policy, as in {example}")
         for name, policy in given.items():
             self.add_module(name, policy)
 
