@@ -254,6 +254,9 @@ def test_what_cannot_be_trained_is_refused():
         q = dz.rl.q_mlp(worlds.env, (4,))
         with pytest.raises(InputError, match="DQN: num_envs=8, and the FromGymnasium has 4"):
             dz.rl.DQN(num_envs=8, learning_starts=128).init(worlds, q, total_steps=200)
+        for env in (worlds.env, dz.rl.FrameStack(worlds.env, 2)):
+            with pytest.raises(ModelError, match="numbered is stepped on the host by its FromGymnasium alone"):
+                dz.rl.Worlds(env, 2, device="cpu").reset()
         with pytest.raises(InputError, match="soft_mlp: numbered has action_space"):
             dz.rl.soft_mlp(worlds.env)
         with pytest.raises(InputError, match="DQN: params="):

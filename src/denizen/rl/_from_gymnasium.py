@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import denizen.model as model
 from denizen._arguments import one_of, whole
 from denizen.errors import InputError, ModelError, expect_function, need
 from denizen.model import Env, Observed, Space
@@ -20,12 +19,6 @@ from denizen.rng import MAX_SEED, Rng
 from denizen.run import choose_device
 
 AUTORESET = ("same_step", "next_step")
-
-
-class Nothing(model.State):
-    """Stands for the state of an environment that is not denizen's."""
-
-    zero: Tensor = model.real()
 
 
 class Foreign(Env):
@@ -55,29 +48,16 @@ class Foreign(Env):
         """As given."""
         return self.sees
 
-    def init(self, rng: Rng) -> Nothing:
-        """Nothing."""
-        return Nothing(zero=torch.zeros(()))
+    def init(self, rng: Rng) -> Any:
+        """Raise `ModelError`: there are no such worlds here."""
+        raise ModelError(
+            f"{self.name} is stepped on the host by its FromGymnasium alone; give that to dz.train, wrapped before by "
+            f"what gymnasium.wrappers has, or write a dz.Env for worlds on the device"
+        )
 
-    def step(self, now: Nothing, action: Tensor, rng: Rng) -> Nothing:
-        """Nothing."""
-        return now
-
-    def observe(self, now: Nothing) -> Any:
-        """What is nearest to zeros."""
-        return trees.idle(self.sees, (), now.zero.device)
-
-    def reward(self, before: Nothing, action: Tensor, now: Nothing) -> Tensor:
-        """0."""
-        return now.zero
-
-    def terminated(self, now: Nothing) -> Tensor:
-        """Never."""
-        return now.zero > 0
-
-    def truncated(self, now: Nothing) -> Tensor:
-        """Never here; of the original nobody knows when, so trainers ask at every step."""
-        return now.zero > 0
+    def truncated(self, now: Any) -> Tensor | None:
+        """Nobody knows when, so trainers ask at every step."""
+        return None
 
 
 class FromGymnasium:
