@@ -32,6 +32,7 @@ JAX = {"steps": STEPS, "bits": "threefry2x32", "threads": 1}
 # name: (environment, script, arguments of set-up, largest size, runs of the check)
 CONTESTANTS = {
     "denizen": (None, "denizen_worker.py", {"case": "seir"}, 10**9, 6),
+    "denizen native": (None, "denizen_worker.py", {"case": "seir", "compile": True}, 10**9, 3),
     "denizen zoo.seir": (None, "denizen_worker.py", {"case": "seir_zoo"}, 10**9, 3),
     "JAX segment_sum": ("jax", "peers/jax_seir.py", {**JAX, "sums": "segment"}, 10**9, 6),
     "JAX prefix sums": ("jax", "peers/jax_seir.py", {**JAX, "sums": "prefix"}, 200_000, 3),
@@ -128,7 +129,7 @@ def seir(field, args):
         for name in names:
             row = {"name": name, **report.timing(answers[name], STEPS), "peak_mib": answers[name][-1]["peak_mib"]}
             row["attack"] = [a["attack"] for a in answers[name]]
-            for ours in ("denizen", "denizen zoo.seir"):
+            for ours in ("denizen", "denizen native", "denizen zoo.seir"):
                 if ours in answers:
                     row[f"cpu_ratio_to {ours}"] = report.ratio(answers[ours], answers[name])
                     row[f"wall_ratio_to {ours}"] = report.ratio(answers[ours], answers[name], "wall")

@@ -46,10 +46,10 @@ class Couples(Moving):
         return Ties(now.partner, now.until, now.time.step - 1).degree().sum()
 
 
-def setup(agents, seek, mean, rate, days):
+def setup(agents, seek, mean, rate, days, compile):
     model = Couples(num_agents=agents, infect_rate=rate, days=days, seek=seek, mean=mean)
-    given.update(model=model, agents=agents)
-    dz.simulate(model, 3, device="cpu", compile=False)  # kernels come from numba's cache
+    given.update(model=model, agents=agents, compile=compile)
+    dz.simulate(model, 3, device="cpu", compile=compile)  # kernels come from numba's cache, or are compiled now
 
 
 def run(steps, seed):
@@ -59,8 +59,9 @@ def run(steps, seed):
             for name, key in {"paired": "paired", "attack": "ever"}.items()
         }
 
-    begun = dz.simulate(given["model"], 1, seed=seed, device="cpu", compile=False)
-    return lambda: begun.extend(steps - 1), finish
+    begun = dz.simulate(given["model"], 2, seed=seed, device="cpu", compile=given["compile"])
+    assert begun.stats()["path"] == ("native" if given["compile"] else "eager")
+    return lambda: begun.extend(steps - 2), finish
 
 
 torch.set_num_threads(1)

@@ -53,10 +53,10 @@ class Renewed(dz.Model):
         return now.living.sum()
 
 
-def setup(agents, rate, days, turnover):
+def setup(agents, rate, days, turnover, compile):
     model = Renewed(num_agents=agents + agents // 10, start=agents, infect_rate=rate, days=days, turnover=turnover)
-    given.update(model=model)
-    dz.simulate(model, 3, device="cpu", compile=False)  # kernels come from numba's cache
+    given.update(model=model, compile=compile)
+    dz.simulate(model, 3, device="cpu", compile=compile)  # kernels come from numba's cache, or are compiled now
 
 
 def run(steps, seed):
@@ -64,8 +64,9 @@ def run(steps, seed):
         people = float(run["people"][0, -1])
         return {"people": people, "susceptible": float(run["susceptible"][0, -1]) / people}
 
-    begun = dz.simulate(given["model"], 1, seed=seed, device="cpu", compile=False)
-    return lambda: begun.extend(steps - 1), finish
+    begun = dz.simulate(given["model"], 2, seed=seed, device="cpu", compile=given["compile"])
+    assert begun.stats()["path"] == ("native" if given["compile"] else "eager")
+    return lambda: begun.extend(steps - 2), finish
 
 
 torch.set_num_threads(1)

@@ -396,12 +396,17 @@ def function(written: Mapping[str, str], code: str, names: Mapping[str, Any]) ->
     }
     for module in (_cpu_draws, _cpu_forming, _cpu_neighbours, _cpu_placing, _cpu_slots):
         known.update({name: value for name, value in vars(module).items() if name in _LOOPS})
-    for name, text in written.items():
-        found: dict[str, Any] = {"np": np}
-        exec(text, found)  # noqa: S102 - written above, from operations and numbers of the graph
-        known[name] = numba.njit(nogil=True, error_model="numpy")(found[name])
+    known.update({name: _compiled(name, text) for name, text in written.items()})
     exec(code, known)  # noqa: S102 - likewise
     return known["step"]
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(name: str, text: str) -> Callable[..., None]:
+    """A loop, which further runs of a model find compiled."""
+    found: dict[str, Any] = {"np": np}
+    exec(text, found)  # noqa: S102 - written above, from operations and numbers of the graph
+    return numba.njit(nogil=True, error_model="numpy")(found[name])
 
 
 @functools.cache
