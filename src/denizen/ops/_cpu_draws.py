@@ -312,13 +312,20 @@ def _draw_worlds(values, hazard, key, step, stream, out, bad, start, stop):
 
 
 @_jit
+def _is_block(name, i):
+    """Whether four neighbours are those of one block, in order."""
+    one = name[i]
+    return ((one & 3) == 0) & (name[i + 1] == one + 1) & (name[i + 2] == one + 2) & (name[i + 3] == one + 3)
+
+
+@_jit
 def _draw_ids(values, where, alive, hazard, ids, key, step, stream, out, bad, start, stop):
     """Agents start … stop - 1 with identities of their own; who cannot be hit draws nothing."""
-    blocks = np.empty(_NAMED, np.uint64)
+    blocks, whole = np.empty(_NAMED, np.uint64), np.empty(_NAMED // 4, np.uint64)
     word = np.empty((4, _NAMED), np.uint32)
-    x, y = np.empty(_NAMED, np.float32), np.empty(_NAMED, np.float32)
-    lot, hit = np.empty(_NAMED, np.uint32), np.empty(_NAMED, np.int8)
-    who, place = np.empty(_NAMED, np.int32), np.empty(_NAMED, np.int32)
+    x, y, x4 = np.empty(_NAMED, np.float32), np.empty(_NAMED, np.float32), np.empty((4, _NAMED // 4), np.float32)
+    lot, hit, hit4 = np.empty(_NAMED, np.uint32), np.empty(_NAMED, np.int8), np.empty((4, _NAMED // 4), np.int8)
+    who, place, four = np.empty(_NAMED, np.int32), np.empty(_NAMED, np.int32), np.empty(_NAMED // 4, np.int32)
     bits = y.view(np.int32)
     for w in range(out.shape[0]):
         k0, k1 = np.uint64(key[w, 0]), np.uint64(key[w, 1])
@@ -328,22 +335,41 @@ def _draw_ids(values, where, alive, hazard, ids, key, step, stream, out, bad, st
             high = min(low + _NAMED, stop)
             alike = _gated(v, where[w], alive[w], low, high, y)
             o[low:high] = 0
-            num, many, before = 0, 0, np.int64(-1)
+            num, many, fours, before = 0, 0, 0, np.int64(-1)
             for first in range(0, high - low, _LOOK):
                 some = np.int32(0)
                 for k in range(_LOOK):
                     some |= bits[first + k]
                 if some == 0:
                     continue
-                for j in range(first, min(first + _LOOK, high - low)):
-                    # without branches, which nobody could predict for a mask of half of all
-                    agent, live = name[low + j], y[j] != _ZERO
-                    block = agent >> 2
-                    blocks[num] = np.uint64(block)
-                    num += live & (block != before)  # neighbours often share a block
-                    before = block if live else before
-                    place[many], who[many], x[many] = 4 * (num - 1) + (agent & 3), j, y[j]
-                    many += live
+                for j in range(first, min(first + _LOOK, high - low), 4):
+                    if j + 4 <= high - low and _is_block(name, low + j):  # as those are who were there at the start
+                        p, q, r, s = y[j], y[j + 1], y[j + 2], y[j + 3]
+                        whole[fours], four[fours] = np.uint64(name[low + j] >> 2), j
+                        x4[0, fours], x4[1, fours], x4[2, fours], x4[3, fours] = p, q, r, s
+                        fours += (p != _ZERO) | (q != _ZERO) | (r != _ZERO) | (s != _ZERO)
+                        continue
+                    for i in range(j, min(j + 4, high - low)):
+                        # without branches, which nobody could predict for a mask of half of all
+                        agent, live = name[low + i], y[i] != _ZERO
+                        block = agent >> 2
+                        blocks[num] = np.uint64(block)
+                        num += live & (block != before)  # neighbours often share a block
+                        before = block if live else before
+                        place[many], who[many], x[many] = 4 * (num - 1) + (agent & 3), i, y[i]
+                        many += live
+            if fours > 0:
+                _philox_list(whole, fours, step, stream, k0, k1, word[0], word[1], word[2], word[3])
+                for lane in range(4):
+                    if alike and limit >= 0:
+                        most, lots, value, into = np.uint32(limit), word[lane], x4[lane], hit4[lane]
+                        for j in range(fours):
+                            into[j] = (lots[j] <= most) & (value[j] != _ZERO)
+                    elif _hits(x4[lane], word[lane], hazard, fours, hit4[lane]):
+                        bad[w] = 1
+                for j in range(fours):
+                    i = low + four[j]
+                    o[i], o[i + 1], o[i + 2], o[i + 3] = hit4[0, j], hit4[1, j], hit4[2, j], hit4[3, j]
             if many == 0:
                 continue
             _philox_list(blocks, num, step, stream, k0, k1, word[0], word[1], word[2], word[3])
