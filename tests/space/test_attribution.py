@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.errors import ModelError
+from denizen.rng import Rng
 from denizen.run import EventLog
 from denizen.space import Graph, Grid, Layers, Mixing, Places
 from denizen.space.generators import erdos_renyi
@@ -132,3 +134,12 @@ def test_neither_order_nor_a_log_leaves_a_trace(layers: bool) -> None:
     assert by["as they are"] == by["renumbered"]
     assert min(source for source, _ in by["renumbered"].values()) >= 0
     assert {layer for _, layer in by["renumbered"].values()} == ({0, 1} if layers else {0})
+
+
+def test_streams_of_other_agents_are_refused() -> None:
+    """Identities of fewer would be read beyond their end."""
+    graph, rng = Graph.from_edges(erdos_renyi(20, mean_degree=4)), Rng(torch.tensor([1, 0]), torch.tensor(0), num=20)
+    ones = torch.ones(20, dtype=torch.int8)
+    graph.attribute(rng, "by", ones, ones)
+    with pytest.raises(ModelError, match=r"Graph\.attribute: rng is of 7 on 'cells', expected that of the 20 agents"):
+        graph.attribute(rng.on("cells", 7), "by", ones, ones)

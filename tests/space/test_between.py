@@ -117,6 +117,12 @@ def test_wrong_uses() -> None:
         pairs(cells, cells, ids=(torch.arange(2), torch.arange(3)))
     with pytest.raises(ModelError, match="sum_by: values has 2 entries, expected 3, as group has"):
         sum_by(cells, cells[:2], 4)
+    with pytest.raises(ModelError, match=r"pairing: sheep is torch.bool \(3,\), expected whole numbers"):
+        pairing(
+            Rng(torch.tensor([1, 0]), torch.tensor(0), num=3), "x", 3, sheep=torch.ones(3) > 0, wolves=torch.zeros(3)
+        )
+    with pytest.raises(ModelError, match="pairing: rng is str 'rng', expected the rng of the step"):
+        pairing("rng", "x", 3, sheep=torch.arange(3), wolves=torch.arange(3))  # pyrefly: ignore
     with pytest.raises(ModelError, match=r"sum_by: group is torch\.float32, expected whole numbers"):
         sum_by(cells.float(), cells, 4)
 

@@ -352,6 +352,18 @@ def run_step(step):
             )
         ),
         (ModelError, r"seeks is torch.int8 \(3,\)", lambda m, t, n, r: t.form(r, "pair", n.alive[:3], 1.0)),
+        (ModelError, "lasts is str 'long', expected a number", lambda m, t, n, r: t.form(r, "pair", n.alive, "long")),
+        (
+            ModelError,
+            "Ties.form: rng is of 7 on 'cells', expected that of the 20 agents",
+            lambda m, t, n, r: t.form(r.on("cells", 7), "pair", n.alive, 1.0),
+        ),
+        (
+            ModelError,
+            "Ties.attribute: rng is of 7 on 'cells'",
+            lambda m, t, n, r: t.attribute(r.on("cells", 7), "by", n.ill, n.ill),
+        ),
+        (ModelError, "rng is str 'rng', expected that of", lambda m, t, n, r: t.form("rng", "pair", n.alive, 1.0)),
         (InputError, "num_pools=0", lambda m, t, n, r: t.form(r, "pair", n.alive, 1.0, num_pools=0)),
         (ModelError, "weight is .*one for each slot", lambda m, t, n, r: t.sum(n.ill, weight=n.alive)),
         (ModelError, "values is float", lambda m, t, n, r: t.sum(1.0)),

@@ -113,7 +113,9 @@ def _lots(caller: str, rng: Rng, name: str, axis: str, group: Any, num_groups: i
 
 def _kind(caller: str, rng: Rng, axis: str, group: Any) -> tuple[Rng, Tensor]:
     """The streams of a kind, and its groups int64 `[agents]`."""
-    if not isinstance(group, Tensor) or group.dim() != 1 or group.dtype.is_floating_point:
+    if not isinstance(rng, Rng):
+        raise ModelError(f"{caller}: rng is {type(rng).__name__} {rng!r:.60}, expected the rng of the step")
+    if not isinstance(group, Tensor) or group.dim() != 1 or group.dtype.is_floating_point or group.dtype == torch.bool:
         got = f"{group.dtype} {tuple(group.shape)}" if isinstance(group, Tensor) else type(group).__name__
         raise ModelError(f"{caller}: {axis} is {got}, expected whole numbers (agents,), the group of each or -1")
     kind = rng if axis == rng._axis else rng.on(axis, None if axis in rng._axes else group.shape[0])

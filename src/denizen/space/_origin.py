@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,6 +51,7 @@ def origin(
     """
     for graph, mask, sent in zip(graphs, happened, values, strict=True):
         graph._check("attribute", sent, mask)
+    own_axis(f"{what}.attribute", rng, len(happened[0]))
     ids, key, step, stream = rng._own_draws(f"{what}.attribute", name)
     masks = [mask if mask.dtype == torch.int8 else (mask != 0).to(torch.int8) for mask in happened]
     sent = [(one.to(torch.int8) if one.dtype == torch.bool else one.detach())[None] for one in values]
@@ -70,6 +71,15 @@ def origin(
         streams,
     )
     return Origin(source[0], layer[0])
+
+
+def own_axis(what: str, rng: Any, num: int) -> None:
+    """Refuse the streams of other agents: identities are read for each of `num` without looking where they end."""
+    if not isinstance(rng, Rng) or rng._num != num:
+        got = f"of {rng._num} on {rng._axis!r}" if isinstance(rng, Rng) else f"{type(rng).__name__} {rng!r:.60}"
+        raise ModelError(
+            f"{what}: rng is {got}, expected that of the {num} agents: rng.on(axis) where they are of another axis"
+        )
 
 
 def lots(what: str, rng: Rng, name: str) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from denizen import _tree, ops
 from denizen._arguments import whole
 from denizen.errors import ModelError
 from denizen.rng import Rng
-from denizen.space._origin import Origin
+from denizen.space._origin import Origin, own_axis
 
 _MOST_POOLS = 2**30
 
@@ -114,6 +114,7 @@ class Ties:
             num_pools: number of pools.
             side: mask `[agents]`: those with 0 find one with 1.
         """
+        own_axis("Ties.form", rng, len(self.who))
         self._check("form", seeks=seeks, pool=pool, side=side)
         pools = whole("Ties.form", "num_pools", num_pools, 1, _MOST_POOLS)
         lot, slots = rng[name], self.who.shape[1]
@@ -132,6 +133,7 @@ class Ties:
             seat = there if pool is None else 2 * seat + there
         seat = ops.seated(self.until[None], seat[None], wanted[None], self.step)[0]
         pools = pools if side is None else 2 * pools
+        lot._same_device(f"Ties.form({name!r})", lasts=lasts)
         days = lot._per_agent(lasts)
         fields = self.who[None], self.until[None], seat[None], (days.detach() / lot._dt)[None]
         draws = lot._id_row(), lot._key[None], self.step, lot._step, lot._stream("lot")
@@ -207,6 +209,7 @@ class Ties:
         Raises:
             ModelError: in a relaxed run, in which nothing happens to anybody but in shares.
         """
+        own_axis("Ties.attribute", rng, len(self.who))
         self._check("attribute", happened=happened, values=values)
         ids, key, step, stream = rng._own_draws("Ties.attribute", name)
         sent = self._told(torch.where(values > 0, values, torch.zeros_like(values)).to(torch.float64))
