@@ -335,6 +335,21 @@ def test_a_step_waits_once_for_the_gpu():
     assert result["return_mean"][0] == pytest.approx(other["return_mean"][0], rel=0.2)
 
 
+@pytest.mark.cuda
+@pytest.mark.parametrize("priority", [0.0, 0.6])
+def test_a_replay_on_the_gpu_of_what_the_host_did(priority):
+    """As the test of an environment that goes out to Gymnasium and comes back, on the CPU."""
+    algorithm, rows = dz.rl.DQN(**REPLAY, n_steps=3, priority=priority, normalise_rewards=True), []
+    with dz.rl.FromGymnasium(numbered, 4, device="cuda", processes=False) as worlds:
+        for env in (Numbered(), worlds):
+            policy = dz.rl.q_mlp(Numbered(), (8,), seed=3)
+            result = dz.train(env, policy, algorithm, 128, seed=5, device="cuda", progress=False, compile=False)
+            rows.append([{k: v for k, v in row.items() if "second" not in k} for row in result.metrics])
+    for here, there in zip(*rows, strict=True):
+        for name, value in there.items():
+            assert value == pytest.approx(here[name], rel=1e-4, abs=1e-5, nan_ok=True), name
+
+
 @pytest.mark.slow
 def test_ppo_learns_to_balance_gymnasiums_pole():
     algorithm = dz.PPO(num_envs=8, num_steps=64, learning_rate=2.5e-3)

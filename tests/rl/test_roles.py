@@ -472,12 +472,27 @@ def test_weights_in_common_are_told():
         SHORT.init(env, made, total_steps=60)
 
 
+def one_frozen(env):
+    """One policy that learns and one that does not."""
+    made = policies(env)
+    made["rest"].requires_grad_(False)
+    return made
+
+
 @pytest.mark.cuda
-@pytest.mark.parametrize("memory", [0, 4])
-def test_captured_on_cuda_learns_what_eager_does(memory):
-    env = Teams()
+@pytest.mark.parametrize(
+    ("env", "made"),
+    [
+        (Teams(), policies),
+        (Teams(), lambda env: policies(env, memory_size=4)),
+        (Teams(), one_frozen),
+        (SeeingTeams(), lambda env: policies(env, shared=False, normalise=True)),
+    ],
+    ids=["plain", "memory", "frozen", "privileged"],
+)
+def test_captured_on_cuda_learns_what_eager_does(env, made):
     results = [
-        dz.train(env, policies(env, memory_size=memory), SHORT, 600, device="cuda", progress=False, compile=compile)
+        dz.train(env, made(env), SHORT, 600, device="cuda", progress=False, compile=compile)
         for compile in (False, True)
     ]
     assert results[1].path == "captured"
