@@ -1,17 +1,21 @@
 """Steps as native loops: the bits of eager steps, with loops for what they are written for and torch for the rest."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from tests.run.random_steps import RandomStepper
 from torch import Tensor
 
 import denizen as dz
 from denizen import ops
 from denizen.model import Act, Ask, During, Scale, alive, births, deaths
-from denizen.run import _native
+from denizen.run import _native, _native_loops
 from denizen.run._compile import _advanced, _same_bits, try_native
+from denizen.run._engine import RunState
 from denizen.run._native import NativeStep, NotNativeError
 from denizen.space import Ties
 from denizen.zoo.covid import covid
@@ -214,3 +218,121 @@ def test_a_long_run_goes_on_in_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     run = dz.simulate(model, 9, device="cpu")
     assert (run.stats()["path"], eager.stats()["path"]) == ("native", "eager")
     assert torch.equal(run["cases"], eager["cases"])
+
+
+def same_numbers(one: Tensor, other: Tensor) -> bool:
+    """With the sign of 0; which NaN it is is left to the processor."""
+    if not one.dtype.is_floating_point:
+        return _same_bits(one, other)
+    nan = one.isnan() & other.isnan()
+    return one.dtype == other.dtype and _same_bits(torch.where(nan, 0, one), torch.where(nan, 0, other))
+
+
+def compared(seed: int) -> None:
+    """A random step in the state that it was recorded in, half of the time all 0, and in others."""
+    stepper: Any = RandomStepper(seed)
+    state = stepper.state() if seed % 2 else [torch.zeros_like(leaf) for leaf in stepper.state()]
+    switches = torch.zeros(stepper.worlds, 0, dtype=torch.int8)
+    native, tried = None, None
+    for number in range(5):
+        run_state = RunState(state, torch.tensor(3 + number), switches, None)
+        if native is None:
+            native = NativeStep(stepper, run_state)
+        expected = _advanced(stepper, run_state, stepper.batched_step)
+        tried = tried or stepper.tried
+        if stepper.tried == tried:  # where torch refused nothing that it had taken
+            for made, one in zip(_advanced(stepper, run_state, native), expected, strict=True):
+                assert same_numbers(made, one), (seed, number, made, one, native.source)
+        state = stepper.state()
+
+
+def test_random_steps_as_python(many: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written, run by Python: order of loops, views, buffers, dtypes."""
+
+    def as_python(name: str, text: str) -> Callable[..., None]:
+        known: dict[str, Any] = {"np": np}
+        exec(text, known)
+        return known[name]
+
+    monkeypatch.setattr(_native_loops, "_compiled", as_python)
+    with np.errstate(all="ignore"), torch.no_grad():
+        for seed in range(60):
+            compared(seed)
+
+
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[] if seed < 3 else pytest.mark.slow) for seed in range(30)])
+def test_random_steps(seed: int, many: None) -> None:
+    with torch.no_grad():
+        compared(seed)
+
+
+class Real(dz.State):
+    bit: Tensor = dz.mask("agents")
+    real: Tensor = dz.real("agents")
+
+
+class Changing(dz.Model):
+    """What recording cannot see, by a number that the model holds in Python."""
+
+    num_agents: int = 30
+    way: str = ""
+    offset: float = 1.0
+
+    def init(self, rng: dz.rng.Rng) -> Real:
+        return Real(bit=rng.bernoulli("bit", 0.3), real=rng.normal("real"))
+
+    def step(self, now: Real, rng: dz.rng.Rng) -> Real:
+        real = now.real * 0.5
+        if self.way == "numpy":
+            real = torch.from_numpy(np.cos(real.numpy()))
+        if self.way == "mask":
+            real = real + (real[now.bit != 0] > 0).sum()
+        if self.way == "counts":
+            self.__dict__["offset"] = self.offset + 1.0
+            real = real + (self.offset > 100)
+        return now.replace(real=real + self.offset, bit=rng.bernoulli("next", 0.1))
+
+
+@pytest.mark.parametrize("way", ["numpy", "mask", "counts"])
+def test_a_step_that_its_graph_does_not_tell_stays_eager(way: str, many: None) -> None:
+    run = dz.simulate(Changing(way=way), 2, device="cpu", compile=False)
+    assert not try_native(run._stepper, run._run_state)
+
+
+def test_a_number_that_the_model_holds_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops are written anew; what the model holds is theirs as it was when they were written."""
+    runs = [dz.simulate(Changing(), 3, device="cpu", compile=compile) for compile in (True, False)]
+    for run in runs:
+        object.__setattr__(run.model, "offset", 5.0)
+    ours, theirs = (run.extend(3) for run in runs)
+    assert ours._path == "native"
+    assert torch.equal(ours.state.real, theirs.state.real)
+    again = copy.deepcopy(ours)
+    for run in (ours, theirs, again):
+        run.extend(2)
+    assert torch.equal(ours.state.real, theirs.state.real)
+    assert torch.equal(again.state.real, theirs.state.real)
+
+
+class Kept(Changing):
+    """Parameters whose entries do not lie in order or do not begin with the storage."""
+
+    turned: Tensor = dz.param(torch.ones(2, 30).t())
+    later: Tensor = dz.param(torch.arange(6.0)[3:])
+
+    def step(self, now: Real, rng: dz.rng.Rng) -> Real:
+        lived = now.bit.new_zeros(self.num_agents) + now.bit
+        few = (lived[:5] * 2).sum() + (now.real[20:] + 1.0)[:4].amax()
+        return now.replace(bit=1 - now.bit, real=self.turned[:, 1] + few + self.later[1] + self.later.sum())
+
+
+def test_parameters_as_the_model_has_them() -> None:
+    models = [Kept(turned=torch.ones(2, 30).t()) for _ in range(2)]
+    runs = [dz.simulate(models[number], 3, device="cpu", compile=number == 0) for number in range(2)]
+    assert runs[0]._path == "native"
+    held = [run.state.real.clone() for run in runs]
+    for run in runs:
+        run.model.turned.mul_(3.0)
+        run.extend(3)
+    assert torch.equal(*held)
+    assert torch.equal(runs[0].state.real, runs[1].state.real)

@@ -38,7 +38,7 @@ class Bounds:
 
     def vouch(self, values: Mapping[str, Tensor]) -> None:
         """Take values for looked at."""
-        self._seen |= {name: (value, _version(value)) for name, value in values.items() if name in self._specs}
+        self._seen |= {name: (value, version(value)) for name, value in values.items() if name in self._specs}
 
 
 class Flag:
@@ -96,7 +96,7 @@ def checked(spec: Param, value: Tensor, where: str, advice: str) -> None:
         raise InputError(f"{error}{advice and '; ' + advice}") from None
 
 
-def _version(value: Tensor) -> int | None:
+def version(value: Tensor) -> int | None:
     """How often it was written to; None where torch does not count."""
     return None if not isinstance(value, Tensor) or value.is_inference() else value._version
 

@@ -12,6 +12,7 @@ from denizen.perf.watch import out_of_memory
 from denizen.run._chunks import CapturedSteps
 from denizen.run._engine import RunState, Stepper
 from denizen.run._event_log import Recorder
+from denizen.run._premises import alike, premises
 
 # Eager time left from which compiling is worth its start: it takes 12-90 s on a CPU and 3-7 s on a GPU.
 AUTO_COMPILE_SECONDS = {"cpu": 180.0, "cuda": 15.0}
@@ -24,7 +25,9 @@ GRAPH_STEPS = 64  # steps in the longest CUDA graph
 def try_native(stepper: Stepper, run_state: RunState) -> bool:
     """Write a hard step on the CPU as native loops, where it can be; whether it is.
 
-    It is tried beside an eager step and has to have its bits. A backend other than inductor was put there to be used.
+    It is tried beside eager steps and has to have their bits, in the state that it was recorded in and in the next:
+    what the recording took for a constant, such as entries that numpy read, differs there. What the model holds in
+    Python may not change with the steps either. A backend other than inductor was put there to be used.
     """
     if stepper.setting.relax is not None or variant(run_state.step.device) != "numba" or BACKEND != "inductor":
         return False
@@ -32,17 +35,29 @@ def try_native(stepper: Stepper, run_state: RunState) -> bool:
         return False
     from denizen.run._native import NativeStep  # imports numba
 
+    held = premises(stepper.model, stepper.setting)
     try:
         with _quiet(), torch.no_grad():
             step = NativeStep(stepper, run_state)
-            made, expected = (_advanced(stepper, run_state, one) for one in (step, stepper.batched_step))
+            same = _alike_twice(stepper, run_state, step)
     except Exception as error:  # many types: what is not written as loops, what reads the host
         if out_of_memory(error):
             raise
         return False
-    if not all(map(_same_bits, made, expected)):  # real numbers that torch adds up in another order in another layout
+    if not same or not alike(held, premises(stepper.model, stepper.setting)):
         return False
     stepper.use(step)
+    return True
+
+
+def _alike_twice(stepper: Stepper, run_state: RunState, step: Callable[..., Any]) -> bool:
+    """Whether a step has the bits of eager steps; not where torch adds up real numbers in an order of the layout."""
+    for _ in range(2):
+        made, expected = (_advanced(stepper, run_state, one) for one in (step, stepper.batched_step))
+        if not all(map(_same_bits, made, expected)):
+            return False
+        count = len(run_state.leaves)
+        run_state = RunState(expected[:count], run_state.step + 1, expected[count], None)
     return True
 
 

@@ -75,6 +75,11 @@ class Stepper:
         return self._world.setting
 
     @property
+    def model(self) -> Model:
+        """The model, on its device."""
+        return self._world.model
+
+    @property
     def identified(self) -> tuple[str, ...]:
         """Axes of other kinds of agents whose identities are part of the state."""
         return self._world.identified

@@ -14,6 +14,7 @@ is constant. Views are layouts of buffers, found once on the meta device.
 import dataclasses
 import math
 import operator
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,11 +25,13 @@ from torch.fx import Node
 
 from denizen import ops
 from denizen.run import _native_loops as loops
+from denizen.run._checks import version
 from denizen.run._engine import RunState, Stepper
 from denizen.run._native_loops import CallError
 from denizen.run._trace import Traced, trace
 
 aten = torch.ops.aten
+SMALL = 1024  # entries of a parameter's copy that is made anew for each step
 MOST_FOREIGN = 32  # calls of torch within a step; 30 of them take a third to a half of the eager step's time
 
 _VIEWS = (
@@ -82,12 +85,15 @@ class _Layout:
     eager: tuple[int, ...] | None = None
 
     def of(self, tensors: dict[str, Tensor]) -> Tensor:
-        here = tensors[self.buffer].as_strided(self.shape, self.stride, self.offset)
+        here = self._within(tensors[self.buffer], self.stride)
         return here if self.eager is None else here.new_empty_strided(self.shape, self.eager).copy_(here)
 
     def array(self, tensor: Tensor) -> np.ndarray:
         whole = torch.empty(self.shape, device="meta").stride()
-        return tensor.detach().as_strided(self.shape, self.stride or whole, self.offset).numpy()
+        return self._within(tensor.detach(), self.stride or whole).numpy()
+
+    def _within(self, tensor: Tensor, stride: tuple[int, ...]) -> Tensor:
+        return tensor.as_strided(self.shape, stride, tensor.storage_offset() + self.offset)
 
     @property
     def cut(self) -> str:
@@ -112,6 +118,8 @@ class Foreign:
         given = torch.fx.node.map_aggregate(self.args, lambda one: one.of(tensors) if isinstance(one, _Layout) else one)
         out = self.target(*given, **self.kwargs)
         for result, value in zip(self.results, out if isinstance(out, tuple | list) else (out,), strict=True):
+            if value.shape != result.shape:  # `copy_` would repeat one entry
+                raise RuntimeError(f"{self.target} returned {tuple(value.shape)} and had returned {result.shape}")
             result.of(tensors).copy_(value)
 
     def layouts(self) -> list[_Layout]:
@@ -137,15 +145,16 @@ class NativeStep:
         with ops.gates_kept():
             traced = trace(stepper, run_state)
         self._leaves, self._records = len(traced.leaves), len(traced.records) + len(traced.logged)
-        self._watched = [traced.constant(node) for node in traced.module.graph.nodes if node.op == "get_attr"]
-        self._copies = traced.copies
-        self._seen = self._versions()
         written = _Writer(traced, stepper.worlds)
+        self._copies = traced.copies + written.copies
+        self._seen = [version(old) for old, _ in self._copies]
+        self._busy = threading.Lock()  # what is kept serves one step at a time
         if len(written.foreign) > MOST_FOREIGN:
             names = sorted({str(part.target) for part in written.foreign.values()})
             raise NotNativeError(f"{len(written.foreign)} operations have no loop: {', '.join(names)}")
         self._outputs, self._inputs, self._outs = written.outputs, written.inputs, written.outs
         self._kept = written.kept
+        self._constants = {one.buffer for one in self._outputs if isinstance(one, _Layout)} & written.constants
         self.source = "\n".join([*written.loops.values(), written.code()])
         self._step = loops.function(written.loops, written.code(), written.names())
 
@@ -159,9 +168,18 @@ class NativeStep:
         answers: dict[str, Tensor],
     ) -> tuple[list[Tensor], Tensor, list[Tensor], Tensor]:
         """See `FlatWorld.step`."""
+        with self._busy:
+            out = self._results([*leaves, switches, step, keys, *values.values()])
+        count = self._leaves
+        return out[:count], out[count], out[count + 1 : count + 1 + self._records], out[-1]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "NativeStep":
+        """Itself, as functions are: its code names the arrays that are kept."""
+        return self
+
+    def _results(self, given: list[Tensor]) -> list[Tensor]:
         self._renew()
         tensors, arrays = dict(self._kept), {}
-        given = [*leaves, switches, step, keys, *values.values()]
         for name, place in self._inputs:
             tensors[name] = tensor = given[place].detach().contiguous()
             arrays[name] = tensor.numpy().reshape(-1)
@@ -169,20 +187,19 @@ class NativeStep:
             tensors[buffer.name] = tensor = torch.empty(buffer.size, dtype=buffer.dtype)
             arrays[buffer.name] = tensor.numpy()
         self._step(tensors, arrays)
-        out = [given[one] if isinstance(one, int) else one.of(tensors) for one in self._outputs]
-        count = self._leaves
-        return out[:count], out[count], out[count + 1 : count + 1 + self._records], out[-1]
+        return [given[one] if isinstance(one, int) else self._out(one, tensors) for one in self._outputs]
 
-    def _versions(self) -> list[int]:
-        return [0 if one.is_inference() else one._version for one in self._watched]
+    def _out(self, layout: _Layout, tensors: dict[str, Tensor]) -> Tensor:
+        out = layout.of(tensors)
+        return out.clone() if layout.buffer in self._constants else out
 
     def _renew(self) -> None:
-        """Copies of parameters that were written to, anew."""
-        versions = self._versions()
-        if versions != self._seen:
-            for old, copy in self._copies:
+        """Copies of parameters that were written to, anew; small ones always, since not all writes are counted."""
+        for place, (old, copy) in enumerate(self._copies):
+            now = version(old)
+            if now is None or now != self._seen[place] or old.numel() <= SMALL:
                 copy.copy_(old)
-            self._seen = self._versions()
+                self._seen[place] = now
 
 
 class _Writer:
@@ -193,7 +210,9 @@ class _Writer:
         outputs: what the step returns, in order: layouts, or places among the inputs.
         inputs: names of the buffers that come in, and the place of each.
         outs: buffers that are made for each step.
-        source: the code.
+        kept: tensors that are kept or constant, by name.
+        constants: names of those that are constant.
+        copies: (what the model holds, what is read in its place), where the model's entries do not lie in order.
     """
 
     def __init__(self, traced: Traced, worlds: int) -> None:
@@ -205,7 +224,7 @@ class _Writer:
         self._buffer: dict[Node, Buffer | list[Buffer]] = {}
         self._kind: dict[Node, str] = {}
         self._level: dict[Node, int] = {}
-        self._constants: dict[str, Buffer] = {}
+        self.copies: list[tuple[Tensor, Tensor]] = []
         order = {node: place for place, node in enumerate(n for n in self._nodes if n.op == "placeholder")}
         self._place = order
         for node in self._nodes:
@@ -228,6 +247,7 @@ class _Writer:
         self.inputs = [(f"given{k}", k) for k in order.values() if f"given{k}" in named]
         self.outs = [one for one in buffers if one.kind == "out"]
         self.kept = {one.name: _kept(one) for one in buffers if one.kind in ("constant", "kept")}
+        self.constants = {one.name for one in buffers if one.kind == "constant"}
 
     # --- what each node is --------------------------------------------------------------------------------------------
 
@@ -251,24 +271,46 @@ class _Writer:
             self._is(node, "view" if self._kind[whole] == "view" else "part", self._meta[whole][place])
         elif node.target in _VIEWS and self._viewed(node):
             pass
+        elif isinstance(node.meta["val"], Tensor) and node.meta["val"].numel() == 0:
+            self._constant(node, torch.empty(node.meta["val"].shape, dtype=node.meta["val"].dtype))
+            self._level[node] = 0
         elif loops.is_pointwise(node) and self._collapses(node):
             self._is(node, "pointwise", _like(node.meta["val"]))
+            self._level[node] = self._level_of_loop(node)
         elif loops.is_reduction(node) and self._reduces(node):
             self._is(node, "reduction", _like(node.meta["val"]))
-            self._level[node] += 1
+            self._level[node] = self._level_of_loop(node) + 1
         else:
             try:
                 kind = "call" if node.target in loops.CALLS and self._call(node) is not None else "foreign"
             except CallError:
                 kind = "foreign"
+            if _sized_by_values(node) or node.target is aten.as_strided.default:  # which goes by memory, not entries
+                raise NotNativeError(f"what {node.target} returns depends on values or on memory for its shape")
             self._is(node, kind, _like(node.meta["val"]))
             self._level[node] += 1
+
+    def _level_of_loop(self, node: Node) -> int:
+        """Of the loop of a node: after those loops whose stored entries it reads.
+
+        Loops of a level go by size, so one may read what a smaller one of the same level has stored.
+        """
+        level, into = self._level[node], self._domain_of_loop(node)
+        for other in node.all_input_nodes:
+            origin = self._origin(other)
+            if self._kind[origin] == "pointwise" and self._level[origin] == level:
+                inlined = self._source[other] is origin and self.domain(origin) == into
+                if not inlined and math.prod(self.domain(origin)) >= math.prod(into):
+                    return level + 1
+        return level
 
     def _is(self, node: Node, kind: str, meta: Any) -> None:
         self._kind[node], self._meta[node] = kind, meta
 
     def _constant(self, node: Node, tensor: Tensor) -> None:
-        tensor = tensor.detach().contiguous()
+        held, tensor = tensor.detach(), tensor.detach().contiguous()
+        if not held.is_contiguous():
+            self.copies.append((held, tensor))
         name = f"c_{node.name}" if node.op != "get_attr" else f"c_{node.target}".replace(".", "_")
         self._buffer[node] = self._new(name, "constant", tensor, tensor)
         self._is(node, "made", _like(tensor))
@@ -314,9 +356,9 @@ class _Writer:
         (operand,) = node.all_input_nodes
         meta, rows = self._meta[operand], self.domain(operand)[0]
         dims = loops.reduced(node, meta.dim())
-        kept = [size for dim, size in enumerate(meta.shape) if dim not in dims]
+        kept = {dim for dim, size in enumerate(meta.shape) if dim not in dims and size > 1}
         self._meta[node] = meta
-        return kept in ([rows], []) and node.meta["val"].numel() == rows and self._strides(operand, node) is not None
+        return kept == ({0} if rows > 1 else set()) and meta.numel() > 0 and self._strides(operand, node) is not None
 
     # --- what is stored where -----------------------------------------------------------------------------------------
 
@@ -528,6 +570,13 @@ class _Writer:
         name = f"loop{len(self.loops)}"
         self.loops[name] = "\n    ".join([f"def {name}({', '.join(takes)}):", *lines]) + "\n"
         self._lines.append(f"{name}({', '.join(takes.values())})")
+
+
+def _sized_by_values(node: Node) -> bool:
+    """Whether the shape of what an operation returns depends on values, as of entries where a mask is true."""
+    picks = node.target in (aten.index.Tensor, aten._unsafe_index.Tensor)
+    masks = picks and any(other.meta["val"].dtype in (torch.bool, torch.uint8) for other in _given(node, 1) if other)
+    return masks or (torch.Tag.dynamic_output_shape in _tags(node) and not picks)
 
 
 def _tags(node: Node) -> Sequence[torch.Tag]:

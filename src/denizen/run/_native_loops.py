@@ -130,7 +130,8 @@ def is_pointwise(node: Node) -> bool:
 
 
 def _are_ends(ends: list[Any]) -> bool:
-    return all(isinstance(one, int | float) for one in ends) and (len(ends) < 2 or ends[0] <= ends[1])
+    numbers = all(isinstance(one, int | float) and one == one for one in ends)  # NaN as an end makes everything NaN
+    return numbers and (len(ends) < 2 or ends[0] <= ends[1])
 
 
 def _fits(value: int, dtype: torch.dtype) -> bool:

@@ -26,6 +26,7 @@ from denizen.run._engine import RunState, Stepper
 from denizen.run._event_log import FullError, Recorder, Rows, joined
 from denizen.run._host import busy_threads, calm_threads, give_back
 from denizen.run._memory import explained_room
+from denizen.run._premises import alike, premises
 from denizen.run._progress import progress_bar
 from denizen.run._results import Results
 from denizen.run._sieve import Sieve, chosen, pieces
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 CHUNK = 32  # steps between looks at the device's checks, at most
 CAPTURED_CHUNK = 4096  # a look takes as long as several captured steps, and the device idles until the host goes on
+MOST_LOOPS = 4  # times that loops are written, for a model that is changed between steps
 CHUNK_SECONDS = 0.5  # of slow steps a chunk holds fewer, so that progress shows and saving is not held up
 TRIAL = 4  # steps after the first that tell how long the others take
 # What seconds are kept of; "later": steps without the first.
@@ -71,7 +73,8 @@ class Run(Results):
     _switches: TorchSwitches | None = None  # since the step is compiled
     _callers: TorchSwitches  # torch's switches as they are for who runs it, and for what interventions ask
     _custom_ids: bool
-    _tried_loops: bool
+    _tried_loops: int  # how often
+    _premises: list[Any] | None = None  # of the native loops
     _answered: tuple[int, dict[str, Tensor]]
     _given: dict[int, dict[str, Tensor]]  # by step, in a chunk whose events may find no room
     _bounds: Bounds  # of parameters, which may change in place
@@ -120,7 +123,7 @@ class Run(Results):
         run._times = dict.fromkeys(PHASES, 0.0)
         run._looks = run._graphs = run._recompiles = 0
         run._counted = None
-        run._path, run._custom_ids, run._tried_loops = "eager", setting.custom_ids, False
+        run._path, run._custom_ids, run._tried_loops = "eager", setting.custom_ids, 0
         run._answered, run._given = (-1, {}), {}
         run._callers = TorchSwitches(grad=torch.is_grad_enabled())
         run._bounds, run._asked = Bounds(model), Bounds(model)
@@ -325,6 +328,9 @@ class Run(Results):
             worth = AUTO_COMPILE_SECONDS.get(self.device.type, AUTO_COMPILE_SECONDS["cpu"])
             asked = self._compile is True and self._timed_steps > 0  # the first step is eager: it is watched
             left = 0.0 if cost is None else (steps - done + self._later) * cost
+            if done == 0 and self._path == "native" and not self._as_written():
+                self._stepper.eager()
+                self._path, self._switches = "eager", None
             if self._path == "eager" and self._compile is not False:
                 with explained_room(self, "while its step was compiled"):
                     if asked or (self.device.type == "cpu" and left > NATIVE_SECONDS):
@@ -401,13 +407,24 @@ class Run(Results):
 
     def _write_loops(self) -> None:
         """Go on in native loops where the step can be written so."""
-        if self._tried_loops or self._asking:
+        if self._asking or self._tried_loops >= (1 if self._premises is None else MOST_LOOPS):
             return
-        began, self._tried_loops = time.perf_counter(), True
+        began, self._tried_loops = time.perf_counter(), self._tried_loops + 1
+        threads = busy_threads(self._stepper.ids.numel() * len(self.worlds))
+        self._switches = TorchSwitches(grad=False, threads=threads)
         with self._as_compiled():
+            if self._run_state.step.is_inference():
+                self._run_state = self._run_state.clone()
             if try_native(self._stepper, self._run_state):
-                self._path = "native"
+                self._path, self._premises = "native", premises(self.model, self._stepper.setting)
+            else:
+                self._switches = self._premises = None
         self._times["compile"] += time.perf_counter() - began
+
+    def _as_written(self) -> bool:
+        """Whether the model and the interventions hold what they held when the loops were written."""
+        assert self._premises is not None
+        return alike(self._premises, premises(self.model, self._stepper.setting))
 
     @property
     def _asking(self) -> list[Intervention]:

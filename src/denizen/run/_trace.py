@@ -185,11 +185,14 @@ def _finished(root: torch.nn.Module, graph: Graph) -> GraphModule:
             copies.append((str(node.target), name))
             with graph.inserting_before(moved):
                 constant = graph.get_attr(name)
+                constant.meta["val"] = moved.meta["val"]
                 if not _only_read(moved):
                     constant = graph.call_function(torch.ops.aten.clone.default, (constant,))
+                    constant.meta["val"] = moved.meta["val"]
                 moved.replace_all_uses_with(constant)
     graph.eliminate_dead_code()
     module = GraphModule(root, graph)  # which takes over what the graph names
+    copies = [pair for pair in copies if hasattr(module, pair[1])]  # those that are used
     for name, _ in copies:
         module.register_buffer(name, getattr(root, name))
     module.meta[COPIES] = copies
