@@ -20,6 +20,7 @@ GOOD: list[tuple[Callable[..., Any], Any, Any]] = [
     (lambda v: take.number("f", "x", v, above=0), 1, 1.0),
     (lambda v: take.share("f", "x", v), 1, 1.0),
     (lambda v: take.switch("f", "on", v), False, False),
+    (lambda v: take.switch("f", "on", v), np.True_, True),
     (lambda v: take.one_of("f", "way", v, ("push", "pull")), "pull", "pull"),
     (lambda v: take.path("f", "to", v), "a/b", Path("a/b")),
     (lambda v: take.folder("f", "to", v), Path("a"), Path("a")),

@@ -15,6 +15,8 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from denizen.errors import InputError, nearest
 
 
@@ -77,10 +79,10 @@ def share(caller: str, name: str, value: Any, hint: str = "") -> float:
 
 
 def switch(caller: str, name: str, value: Any, hint: str = "") -> bool:
-    """True or False."""
-    if not isinstance(value, bool):
+    """True or False, NumPy's too."""
+    if not isinstance(value, bool | np.bool_):
         raise InputError(f"{caller}: {name}={value!r}, expected True or False{hint}")
-    return value
+    return bool(value)
 
 
 def one_of(caller: str, name: str, value: Any, valid: Iterable[str]) -> str:

@@ -32,10 +32,13 @@ def test_words_are_interventions():
     assert scales({"dawdle": "0.5@1e-1:5"})[0].when == During(days=(0.1, 5.0))  # no date
 
 
-@pytest.mark.parametrize("text", ["half", "0.5@", "0.5@40:20", "0.5@1:2:3", "nan@3", "0.5@-1", "0.5@20:2020-03-01"])
+WRONG = ["half", "0.5@", "0.5@40:20", "0.5@1:2:3", "nan@3", "0.5@-1", "0.5@20-40", "0.5@20:2020-03-01"]
+
+
+@pytest.mark.parametrize("text", WRONG)
 def test_words_that_mean_nothing_are_told_with_the_flag(text):
     for unit in ("day", "step"):
-        with pytest.raises(ConfigError, match=r"^--scale infect_rate="):
+        with pytest.raises(ConfigError, match=r"^--scale infect_rate=.*FACTOR@FROM:UNTIL"):
             scales({"infect_rate": text}, unit)
 
 

@@ -283,9 +283,10 @@ def test_options_are_of_their_kind():
         pups: int = 2
         most: int = None
 
-    made = Otter(np.int64(4), pups=torch.tensor(3))
+    made = Otter(np.int64(4), dives=np.True_, pups=torch.tensor(3))
     assert (made.num_agents, made.pups, made.most) == (4, 3, None)
     assert {type(made.num_agents), type(made.pups)} == {int}
+    assert made.dives is True
     for wrong, told in (
         ({"dives": "no"}, "Otter: dives='no', expected True or False"),
         ({"dives": 1}, "Otter: dives=1, expected True or False"),

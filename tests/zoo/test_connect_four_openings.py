@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import denizen as dz
+from denizen.errors import InputError
 from denizen.zoo.connect_four import ConnectFour
 from denizen.zoo.connect_four.openings import random_openings
 
@@ -71,6 +72,18 @@ def test_practice_is_what_trainings_play():
     assert env.of_training(policy, 0).game is practice
     ppo = dz.PPO(num_envs=50, num_steps=2, num_minibatches=2)
     assert dz.train(env, policy, ppo, 200, device="cpu", compile=False, progress=False).updates == 2
+
+
+def test_they_keep_the_rules():
+    """By the one game of a run of one world too: an index without an axis would be read on the host."""
+    game = ConnectFour(rows=4, columns=5, openings=OPENINGS)
+    assert not dz.check(dz.rl.SelfPlay(game)).findings
+
+
+@pytest.mark.parametrize(("count", "most", "told"), [(0, 3, "count=0"), (3, -1, "most=-1"), (3, 2.5, r"most=2\.5")])
+def test_openings_are_of_whole_numbers(count, most, told):
+    with pytest.raises(InputError, match=f"random_openings: {told}, expected a whole number"):
+        random_openings(GAME, count, most)
 
 
 @pytest.mark.parametrize(

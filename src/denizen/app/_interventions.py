@@ -33,7 +33,7 @@ def scales(given: Mapping[str, str], time_unit: str = "day") -> list[Scale]:
                 name = f"scale {target}" if k == 1 else f"scale {target} {k}"
                 made.append(Scale(target=target, factor=number(factor), when=when, name=name))
             except InputError as error:
-                raise ConfigError(f"{told}: {error}") from error
+                raise ConfigError(f"{told}: {error}; the form is {FORM}") from error
             except ValueError as error:
                 raise ConfigError(f"{told}: expected {FORM}; {error}") from error
     return made

@@ -62,8 +62,8 @@ class DotGATConfig:
                 f"DotGATConfig: hidden={self.hidden}, num_heads={self.num_heads}; hidden has to be a multiple of "
                 "num_heads, for each head takes an equal part"
             )
-        switch("DotGATConfig", "memory", self.memory)
-        switch("DotGATConfig", "shared_v", self.shared_v)
+        for name in ("memory", "shared_v"):
+            object.__setattr__(self, name, switch("DotGATConfig", name, getattr(self, name)))
         if share("DotGATConfig", "dropout", self.dropout, hint=", below 1") == 1:
             raise InputError(f"DotGATConfig: dropout={self.dropout!r}, expected a number from 0 to below 1")
         number("DotGATConfig", "eps", self.eps, above=0, hint=", such as 1e-6")

@@ -276,7 +276,10 @@ class FromGymnasium:
         if processes.size() > 1:
             raise InputError(f"{name}: a FromGymnasium trains in one process; make more environments in that")
         if num_envs != self.num_envs:
-            raise InputError(f"{name}: num_envs={num_envs}, and the FromGymnasium has {self.num_envs} environments")
+            raise InputError(
+                f"{name}: num_envs={num_envs}, and the FromGymnasium has {self.num_envs} environments; take "
+                f"num_envs={self.num_envs}"
+            )
         self.seed, self.device = seed, choose_device(device, "train")[0]
         self.env = self.env.to(self.device)
         self.steps = self.copies = self.waits = 0

@@ -194,7 +194,8 @@ def switches(owner: Any) -> None:
     """Have settings that are declared a bool be one: any word, "no" as well, would count as on."""
     for field in dataclasses.fields(owner):
         if field.type is bool:
-            switch(type(owner).__name__, field.name, getattr(owner, field.name))
+            kept = switch(type(owner).__name__, field.name, getattr(owner, field.name))
+            object.__setattr__(owner, field.name, kept)
 
 
 def ways(**settings: tuple[int, Callable[[int], bool]]) -> str:

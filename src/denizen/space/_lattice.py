@@ -39,7 +39,7 @@ class Lattice(Structure):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", _shape(self.shape))
-        switch("Grid", "torus", self.torus)
+        object.__setattr__(self, "torus", switch("Grid", "torus", self.torus))
         one_of("Grid", "neighbours", self.neighbours, ("moore", "von_neumann"))
         object.__setattr__(self, "radius", whole("Grid", "radius", self.radius, 1))
         shortest = min(self.shape)

@@ -51,7 +51,7 @@ class Space(Structure):
         object.__setattr__(self, "size", tuple(float(np.float32(one)) for one in lengths))
         if not all(self.size):
             raise InputError(f"Space: size={given!r}, expected lengths that float32 can hold")
-        switch("Space", "torus", self.torus)
+        object.__setattr__(self, "torus", switch("Space", "torus", self.torus))
 
     @property
     def dims(self) -> int:

@@ -99,7 +99,7 @@ class ConnectFour(dz.rl.Game):
         none = torch.zeros_like(drawn.integers("none", 0, 1)[0])
         if self.openings is None:
             return Board(stones=torch.stack([none, none]), moves=none, result=none)
-        stones = self.openings[drawn.integers("opening", 0, len(self.openings))[0]]
+        stones = self.openings.index_select(0, drawn.integers("opening", 0, len(self.openings)))[0]
         return Board(stones=stones, moves=_count(stones.sum(), self.columns * (self.rows + 1)), result=none)
 
     def step(self, now: Board, action: Tensor, rng: dz.rng.Rng) -> Board:

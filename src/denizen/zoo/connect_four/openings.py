@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
+from denizen.model import whole
 from denizen.zoo.connect_four.model import Board, ConnectFour
 
 
@@ -30,7 +31,11 @@ def random_openings(game: ConnectFour, count: int, most: int, seed: int = 0) -> 
 
     Returns:
         Stones of both players as bits: int64 `[count, 2]`.
+
+    Raises:
+        InputError: `count` is no whole number from 1, or `most` none from 0.
     """
+    count, most = whole("random_openings", "count", count, 1), whole("random_openings", "most", most, 0)
     generator, found = torch.Generator().manual_seed(seed), []
     for now in random_games(game, count, generator):
         found.append(now.stones)
