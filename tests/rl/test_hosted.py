@@ -252,7 +252,7 @@ def test_what_cannot_be_trained_is_refused():
         with pytest.raises(InputError, match="num_envs=8, and the FromGymnasium has 4"):
             train(dz.PPO(num_envs=8))
         q = dz.rl.q_mlp(worlds.env, (4,))
-        with pytest.raises(InputError, match="DQN: num_envs=8, and .* has 4 environments; take num_envs=4"):
+        with pytest.raises(InputError, match=r"DQN: num_envs=8, and .* has 4 environments; take num_envs=4"):
             dz.rl.DQN(num_envs=8, learning_starts=128).init(worlds, q, total_steps=200)
         for env in (worlds.env, dz.rl.FrameStack(worlds.env, 2)):
             with pytest.raises(ModelError, match="numbered is stepped on the host by its FromGymnasium alone"):
