@@ -380,6 +380,16 @@ def test_a_training_that_was_killed_before_its_first_save_can_begin_anew(denizen
     assert denizen(*SMALL, "--out", "run", "--steps", "64", "--quiet")[0] == 0
 
 
+def test_a_training_that_was_killed_before_its_first_update_is_shown(denizen, tmp_path, learnt):
+    shutil.copytree(learnt / "seed-0", "killed")
+    (tmp_path / "killed/metrics.jsonl").unlink()
+    code, out, _ = denizen("show", "killed")
+    assert (code, "no update is saved yet" in out, "denizen resume killed" in out) == (0, True, True)
+    code, out, _ = denizen("compare", "killed", learnt / "seed-1", "--out", "beside.png")
+    assert (code, "beside.png" in out) == (0, True)
+    assert denizen("report", "killed", "--quiet")[0] == 0
+
+
 def test_states_whose_manifest_was_lost_are_not_removed(denizen, tmp_path, learnt):
     shutil.copytree(learnt, "runs")
     (tmp_path / "runs/seed-1/manifest.json").unlink()

@@ -15,6 +15,7 @@ from denizen.errors import InputError, ModelError
 from denizen.model import Act, Ask, During, Intervention, Scale, Stage, Trigger
 from denizen.relax import StraightThrough
 from denizen.space import Graph, Layers
+from denizen.zoo.sir import SIR
 
 AGENTS, STEPS = 120, 12
 
@@ -316,3 +317,29 @@ def test_a_function_that_fails_is_not_swallowed() -> None:
 
     with pytest.raises(ConnectionError, match="no line"):
         run(Ask(target="caution", groups=("young", "old"), answer=tell))
+
+
+class Alone(SIR):
+    interventions = Scale(target="infect_rate", factor=0.5, when=During(0))
+
+
+class Word(SIR):
+    interventions = ("lockdown",)
+
+
+class Misspelt(SIR):
+    interventions = (Scale(target="infect_rat", factor=0.5, when=During(0)),)
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        (Alone, r"Alone: interventions is Scale.*, expected a tuple of interventions, such as \(Scale\(…\),\)"),
+        (Word, "interventions has str 'lockdown', expected Scale, Course, Act or Ask"),
+        (Misspelt, "Scale: the model has no 'infect_rat'; did you mean 'infect_rate'"),
+    ],
+)
+@pytest.mark.parametrize("how", [dz.check, lambda model: dz.simulate(model, steps=1)])
+def test_interventions_of_a_model_are_told_where_they_are_none(plan: Any, said: str, how: Any) -> None:
+    with pytest.raises(InputError, match=said):
+        how(plan(Graph.from_edges([0, 1], [1, 0])))

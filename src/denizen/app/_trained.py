@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from denizen.app._export import Export
     from denizen.report import Page
 
-METRICS = "metrics.jsonl"
 # Of a film in a report: steps, steps a second, pixels of its longer side and bytes, at most.
 FILM_STEPS, FILM_SPEED, FILM_SIDE, FILM_BYTES = 120, 15, 360, 1_500_000
 
@@ -192,7 +191,7 @@ def page_of(runs: Sequence[tuple[Path, Sequence[Path], tuple[bytes, str] | None]
         statuses = [status_now(seed, one["status"]) for seed, one in zip(seeds, manifests, strict=True)]
         settings = manifests[0]["settings"] or {}
         known = {"algo", "world_name"} <= settings.keys()
-        metrics = [read_metrics(seed) if (seed / METRICS).exists() else [] for seed in seeds]
+        metrics = [read_metrics(seed) for seed in seeds]
         found.append(Training(str(run), manifests, metrics, statuses, command(manifests[0]) if known else "", film))
     classes = (one.seeds[0]["env"].get("class", "a world").rpartition(".")[2] for one in found)
     title = f"{' and '.join(dict.fromkeys(classes))}: training"
@@ -398,7 +397,10 @@ def show(command: "Show | Resume", console: "Console") -> None:
         manifest = read_manifest(folder)
         say(console, f"{folder}: {described(manifest)}, {status_now(folder, manifest['status'])}")
         say(console, f"  {manifest['algorithm']}")
-        for row in read_metrics(folder)[-1:]:
+        rows = read_metrics(folder)
+        if not rows:
+            say(console, f"  no update is saved yet; go on: denizen resume {shlex.quote(str(folder))}")
+        for row in rows[-1:]:
             told = [f"{name} {value:.4g}" for name, value in row.items() if isinstance(value, int | float)]
             say(console, "  last update: " + ", ".join(told))
     picture = draw(found, path / "curves.png", console)

@@ -16,7 +16,7 @@ from denizen.model._check_env import EnvProbes
 from denizen.model._check_globals import kept
 from denizen.model._check_rules import Finding, Probes
 from denizen.model._env import Env
-from denizen.model._interventions import Intervention
+from denizen.model._interventions import Intervention, interventions_of
 from denizen.model._model import Model
 from denizen.model._when import Clock
 from denizen.rng import MAX_SEED
@@ -123,11 +123,7 @@ def check(
     if isinstance(model, Env) and longest:
         raise InputError("check: dt= is for models that are simulated; a step of an environment is an action")
     clock = Clock.of("check", model.time_unit, 1.0, start)
-    for intervention in interventions:
-        if not isinstance(intervention, Intervention):
-            raise InputError(f"check: interventions has {intervention!r}, expected interventions of denizen.model")
-        intervention.check(model)
-        intervention.among(interventions)
+    for intervention in interventions_of("check", model, interventions):
         intervention.timed(clock)
     began = time.perf_counter()
     with kept():

@@ -92,6 +92,36 @@ def bind(model: Any, interventions: Sequence[Intervention]) -> Any:
     return model
 
 
+def interventions_of(where: str, model: Model, more: Sequence[Any] = ()) -> tuple[Intervention, ...]:
+    """The interventions of a run: those of the model, then those given with it; each fits the model and the others.
+
+    Raises:
+        InputError: one that does not, or what is no intervention, which names `where`.
+    """
+    of_model = model.interventions
+    if not isinstance(of_model, list | tuple):
+        raise InputError(
+            f"{type(model).__name__}: interventions is {of_model!r}, "
+            "expected a tuple of interventions, such as (Scale(…),)"
+        )
+    given = (*of_model, *more)
+    for intervention in given:
+        if not isinstance(intervention, Intervention):
+            kind = type(intervention).__name__
+            raise InputError(
+                f"{where}: interventions has {kind} {intervention!r}, expected Scale, Course, Act or Ask objects"
+            )
+    names = [intervention.name for intervention in given]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{where}: two interventions are called {name!r}; give each its own name=")
+    for intervention in given:
+        intervention.check(model)
+    for intervention in given:
+        intervention.among(given)
+    return given
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scale(Intervention):
     """Multiplies a parameter, or one layer's strength, while on.

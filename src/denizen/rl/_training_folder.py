@@ -108,10 +108,10 @@ def read_manifest(folder: Path | str) -> dict[str, Any]:
 
 
 def read_metrics(folder: Path | str) -> list[dict[str, Any]]:
-    """One row for each update of a training, in order, from its folder; also while it goes on.
+    """One row for each update of a training, in order, from its folder; none before the first save of a training.
 
     Raises:
-        DataError: the folder holds no metrics.
+        DataError: the folder holds no training.
     """
     within = path("read_metrics", "folder", folder, "the path of a training")
     file = within / METRICS
@@ -119,6 +119,8 @@ def read_metrics(folder: Path | str) -> list[dict[str, Any]]:
         with open_plain(file, within) as opened:
             lines = opened.read().decode("utf-8", "replace").splitlines()
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and (within / NAME).exists():  # killed before its first row
+            return []
         raise DataError(f"{file} cannot be read: {error.strerror}") from error
     return [row for row in map(_row, lines) if row]
 

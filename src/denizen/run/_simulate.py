@@ -10,7 +10,7 @@ from torch import Tensor
 
 from denizen._arguments import folder, json_values, number, switch, whole
 from denizen.errors import InputError, ModelError, expect_function, nearest, need
-from denizen.model import SERIES_FORMS, Clock, Env, Intervention, Model, Setting, bind, series_takes
+from denizen.model import SERIES_FORMS, Clock, Env, Intervention, Model, Setting, bind, interventions_of, series_takes
 from denizen.rng import MAX_SEED, Relax, weighs
 from denizen.run import _event_files
 from denizen.run._device import choose_device
@@ -298,22 +298,7 @@ def _records(
 def _interventions(model: Model, more: Sequence[Intervention], clock: Clock) -> tuple[Intervention, ...]:
     if not isinstance(more, list | tuple):
         raise InputError(f"simulate: interventions={more!r}, expected a list of interventions")
-    given = (*model.interventions, *more)
-    for intervention in given:
-        if not isinstance(intervention, Intervention):
-            kind = type(intervention).__name__
-            raise InputError(
-                f"simulate: interventions has {kind} {intervention!r}, expected Scale, Course, Act or Ask objects"
-            )
-    names = [intervention.name for intervention in given]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"simulate: two interventions are called {name!r}; give each its own name=")
-    for intervention in given:
-        intervention.check(model)
-    for intervention in given:
-        intervention.among(given)
-    return tuple(intervention.timed(clock) for intervention in given)
+    return tuple(intervention.timed(clock) for intervention in interventions_of("simulate", model, more))
 
 
 def _snapshots(snapshots: Snapshots | None, agents: int) -> Snapshots | None:
