@@ -271,6 +271,9 @@ class Real(dz.State):
     real: Tensor = dz.real("agents")
 
 
+SHARES = {"real": 1.0}
+
+
 class Changing(dz.Model):
     """What recording cannot see, by a number that the model holds in Python."""
 
@@ -290,7 +293,7 @@ class Changing(dz.Model):
         if self.way == "counts":
             self.__dict__["offset"] = self.offset + 1.0
             real = real + (self.offset > 100)
-        return now.replace(real=real + self.offset, bit=rng.bernoulli("next", 0.1))
+        return now.replace(real=real + self.offset * SHARES["real"], bit=rng.bernoulli("next", 0.1))
 
 
 @pytest.mark.parametrize("way", ["numpy", "mask", "counts"])
@@ -299,11 +302,13 @@ def test_a_step_that_its_graph_does_not_tell_stays_eager(way: str, many: None) -
     assert not try_native(run._stepper, run._run_state)
 
 
-def test_a_number_that_the_model_holds_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loops are written anew; what the model holds is theirs as it was when they were written."""
+@pytest.mark.parametrize("where", ["model", "module"])
+def test_a_number_that_the_step_reads_is_changed(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops are written anew; a copy of a run goes on by itself."""
     runs = [dz.simulate(Changing(), 3, device="cpu", compile=compile) for compile in (True, False)]
+    monkeypatch.setitem(SHARES, "real", 2.0 if where == "module" else 1.0)
     for run in runs:
-        object.__setattr__(run.model, "offset", 5.0)
+        object.__setattr__(run.model, "offset", 5.0 if where == "model" else 1.0)
     ours, theirs = (run.extend(3) for run in runs)
     assert ours._path == "native"
     assert torch.equal(ours.state.real, theirs.state.real)
@@ -324,6 +329,12 @@ class Kept(Changing):
         lived = now.bit.new_zeros(self.num_agents) + now.bit
         few = (lived[:5] * 2).sum() + (now.real[20:] + 1.0)[:4].amax()
         return now.replace(bit=1 - now.bit, real=self.turned[:, 1] + few + self.later[1] + self.later.sum())
+
+
+def test_bits_of_what_is_repeated() -> None:
+    repeated = torch.ones(1, dtype=torch.int64).as_strided((1,), (0,))
+    assert _same_bits(repeated, torch.ones(1, dtype=torch.int64))
+    assert not _same_bits(repeated, torch.zeros(1, dtype=torch.int64))
 
 
 def test_parameters_as_the_model_has_them() -> None:

@@ -71,7 +71,8 @@ def _advanced(stepper: Stepper, run_state: RunState, step: Callable[..., Any]) -
 
 def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     alike = one.dtype == other.dtype and one.shape == other.shape
-    return alike and torch.equal(*(each.contiguous().reshape(-1).view(torch.uint8) for each in (one, other)))
+    in_order = (each.clone(memory_format=torch.contiguous_format).reshape(-1) for each in (one, other))
+    return alike and torch.equal(*(each.view(torch.uint8) for each in in_order))
 
 
 def try_compile(stepper: Stepper, run_state: RunState, answers: dict[str, Any]) -> str:

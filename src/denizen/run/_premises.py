@@ -5,7 +5,7 @@ torch counts, entries written into a tensor, is not part of it: a graph reads th
 """
 
 from collections.abc import Mapping
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 
 PLAIN = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 DEPTH = 6  # objects within objects
+FOREIGN = ("builtins", "denizen", "math", "numpy", "torch")  # whose code holds nothing of a model
 MOST = 4096  # entries of one list or mapping; a longer one counts by its identity
 
 
@@ -56,19 +57,29 @@ def _parts(value: Any) -> list[Any]:
     """What an object holds."""
     if isinstance(value, FunctionType):
         cells = [cell.cell_contents for cell in value.__closure__ or () if cell != cell.__class__()]
-        return [*cells, *(value.__defaults__ or ()), *_numbers(value)]
+        return [*cells, *(value.__defaults__ or ()), *_named(value)]
     if isinstance(value, Mapping):
         return [part for pair in value.items() for part in pair] if len(value) <= MOST else []
     if isinstance(value, list | tuple):
         return list(value) if len(value) <= MOST else []
     if isinstance(value, type):
-        bases = [base for base in value.__bases__ if base.__module__.partition(".")[0] not in ("builtins", "torch")]
+        bases = [base for base in value.__bases__ if not _foreign(base.__module__)]
         return [*bases, *(part for part in vars(value).values() if isinstance(part, FunctionType | int | float))]
     held = getattr(value, "__dict__", {})
     return [type(value), *(part for pair in held.items() for part in pair)]
 
 
-def _numbers(function: FunctionType) -> list[Any]:
-    """Numbers of its module that a function names."""
-    given = function.__globals__
-    return [given[name] for name in function.__code__.co_names if isinstance(given.get(name), int | float)]
+def _named(function: FunctionType) -> list[Any]:
+    """What a function of an author names of its module, and numbers that it names of other modules of his."""
+    given, names = function.__globals__, function.__code__.co_names
+    if _foreign(function.__module__):
+        return []
+    found = [given[name] for name in names if name in given]
+    modules = [one for one in found if isinstance(one, ModuleType) and not _foreign(one.__name__)]
+    numbers = [getattr(one, name, None) for one in modules for name in names]
+    kept = [one for one in found if not isinstance(one, ModuleType | type)]
+    return kept + [one for one in numbers if isinstance(one, PLAIN)]
+
+
+def _foreign(module: str | None) -> bool:
+    return (module or "").partition(".")[0] in FOREIGN
