@@ -6,6 +6,7 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
+import matplotlib
 import pytest
 
 from denizen import _figures
@@ -42,8 +43,9 @@ def test_names_on_a_log_scale():
     assert places(axis) == pytest.approx({"a": 0.5})
 
 
-def test_a_picture_is_what_matplotlib_writes(tmp_path):
-    """Drawn once, with its layout, where `savefig` draws twice."""
+@pytest.mark.parametrize("setting", [{}, {"savefig.bbox": "tight"}, {"savefig.facecolor": "red"}], ids=str)
+def test_a_picture_is_what_matplotlib_writes(tmp_path, setting):
+    """Drawn once, with its layout, where `savefig` draws twice; with settings of people's own too."""
 
     def drawn():
         made = _figures.figure(4, 3)
@@ -52,8 +54,9 @@ def test_a_picture_is_what_matplotlib_writes(tmp_path):
         _figures.titled(axis, "cases", "day", "people")
         return made
 
-    _figures.save_figure(drawn(), tmp_path / "one.PNG")
-    drawn().savefig(tmp_path / "two.png")
+    with matplotlib.rc_context(setting):
+        _figures.save_figure(drawn(), tmp_path / "one.PNG")
+        drawn().savefig(tmp_path / "two.png")
     assert (tmp_path / "one.PNG").read_bytes() == (tmp_path / "two.png").read_bytes()
 
 

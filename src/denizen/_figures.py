@@ -13,6 +13,7 @@ from denizen.errors import InputError, StorageError, need
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#1c1f23", "#b3a800")
 BANDS = ((0.05, 0.95, 0.18), (0.25, 0.75, 0.28))  # from, to, opacity
 INK, FAINT, LINE = "#222222", "#666666", "#bbbbbb"
+OF_SAVING = ("bbox", "edgecolor", "facecolor", "transparent")  # settings of matplotlib, all but that of dpi
 GAP = 0.075  # between labels, as a share of an axis that is about three inches high
 
 
@@ -114,6 +115,13 @@ def name_ends(axis: Any, ends: Sequence[tuple[str, float, str]]) -> None:
         axis.text(1.01, at - over, name, transform=axis.transAxes, fontsize=7.5, color=shade, va="center")
 
 
+def _saved_as_drawn() -> bool:
+    """Whether matplotlib's settings, which people may change, save a figure as it is on the screen."""
+    from matplotlib import rcParams, rcParamsDefault
+
+    return all(rcParams[f"savefig.{name}"] == rcParamsDefault[f"savefig.{name}"] for name in OF_SAVING)
+
+
 def save_figure(figure: Any, path: Any, dpi: float | str = "figure") -> None:
     """Write a figure of matplotlib to a file."""
     is_path = isinstance(path, str | os.PathLike)
@@ -123,7 +131,7 @@ def save_figure(figure: Any, path: Any, dpi: float | str = "figure") -> None:
         wanted = f"name a file in it, such as {Path(path) / 'plot.png'}"
         raise StorageError(f"plot {path} could not be written: it is a folder; {wanted}")
     try:
-        if is_path and dpi == "figure" and Path(path).suffix.lower() == ".png":
+        if is_path and dpi == "figure" and Path(path).suffix.lower() == ".png" and _saved_as_drawn():
             figure.canvas.print_png(path)  # the same bytes: `savefig` draws all of it once before, for its size
         else:
             figure.savefig(path, dpi=dpi)

@@ -19,6 +19,7 @@ _DENIZEN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _ZOO = _DENIZEN + "zoo" + os.sep  # zoo models are written by authors like any other
 _HOST_CODE = _DENIZEN + os.path.join("model", "_interventions.py")  # asks the author's functions on the host, rightly
 _WATCHERS = {_DENIZEN + os.path.join("model", name) for name in ("_guard.py", "_check_gates.py", "_check_dt_causes.py")}
+_WATCHERS.add(_DENIZEN + os.path.join("run", "_recorder.py"))
 # Stand between an author and torch, once a process has used the simulated device.
 _SIMULATED = _DENIZEN + os.path.join("perf", "simulated")
 _WATCHERS |= {os.path.join(_SIMULATED, name) for name in ("_pinned.py", "_streams.py", "_tensor.py")}

@@ -19,6 +19,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from denizen import ops
 from denizen.errors import ModelError
+from denizen.model._source_lines import author_frame, line_of_frame
 
 PLAIN = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 MOST = 1  # numbers in a constant whose value may be read while it is recorded, as for `make_fx`
@@ -113,7 +114,8 @@ class _Recorder(ops.Tracer):
         fixed = all(known for _, known in filter(None, seen))
         if torch.Tag.data_dependent_output in func.tags:
             if not fixed:
-                raise ModelError(READ)
+                frame = author_frame()
+                raise ModelError(READ if frame is None else f"{line_of_frame(frame)}: {READ}")
             return func(*args, **kwargs)
         lifted = func is torch.ops.aten.lift_fresh.default
         if lifted:  # what follows may write into it
