@@ -6,7 +6,6 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
-import matplotlib
 import pytest
 
 from denizen import _figures
