@@ -306,14 +306,22 @@ def test_memory_that_runs_out_for_buffers(monkeypatch):
         dz.simulate(model(), 9, snapshots=Snapshots(1))
 
 
-def test_memory_that_runs_out_while_compiling(monkeypatch):
+@pytest.mark.parametrize("path", ["native", "compiled"])
+def test_memory_that_runs_out_while_compiling(path, monkeypatch):
+    def full(*args):
+        raise torch.OutOfMemoryError(CUDA)
+
     def fail(stepper, backend):
         def gives_up(*args):
             raise RuntimeError("inductor gave up") from torch.OutOfMemoryError(CUDA)
 
         stepper._advance = gives_up
 
-    monkeypatch.setattr(Stepper, "compile", fail)
+    if path == "native":
+        monkeypatch.setattr("denizen.run._native.NativeStep", full)
+    else:
+        monkeypatch.setattr("denizen.run._run.try_native", lambda *_: False)
+        monkeypatch.setattr(Stepper, "compile", fail)
     run = dz.simulate(model(), 1)
     run._compile = True
     with pytest.raises(CapacityError, match="while its step was compiled: 2 GiB more"):
