@@ -269,6 +269,7 @@ def test_arguments_of_another_kind_are_named_in_train(algorithm, given, told):
         (lambda: dz.rl.mlp(POLE, seed="a"), "seed='a'"),
         (lambda: dz.rl.mlp(None), "mlp: env is NoneType"),
         (lambda: dz.rl.mlp(CartPole), "mlp: env is the class CartPole"),
+        (lambda: dz.rl.q_conv(POLE), r"q_conv: CartPole .* take linear layers, such as dz\.rl\.q_mlp\(env\)"),
         (lambda: dz.rl.conv(CartPole), "conv: env is the class CartPole"),
         (lambda: dz.rl.ActorCritic(CartPole, nn.Linear(4, 4)), "ActorCritic: env is the class CartPole"),
         (lambda: dz.rl.Worlds(CartPole, 2, device="cpu"), "Worlds: env is the class CartPole"),

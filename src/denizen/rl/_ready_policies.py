@@ -136,7 +136,10 @@ def conv_body(env: Env, channels: Sequence[int], hidden: int, what: str) -> nn.M
     shapes = [tuple(leaf.shape[1:]) for leaf in _tree.tensors(given)]
     if not any(len(shape) == 3 for shape in shapes):
         told = ", ".join(map(str, shapes))
-        raise InputError(f"{what}: {env._called} gives inputs {told}, expected (channels, height, width)")
+        raise InputError(
+            f"{what}: {env._called} gives inputs {told}, expected (channels, height, width); for rows of numbers take "
+            f"linear layers, such as dz.rl.{what.replace('conv', 'mlp')}(env)"
+        )
     alone = isinstance(given, Tensor)
     return ConvEncoder(shapes[0], channels, hidden) if alone else TreeEncoder(shapes, channels, hidden)
 

@@ -68,7 +68,7 @@ class Training:
         """
         start_compilers(worlds.device)
         self.algorithm, self.num_updates, self.seed = algorithm, num_updates, seed
-        self.worlds: Any = worlds  # of off-policy algorithms always `Worlds`
+        self.worlds: Any = worlds
         self.curriculum, self.phases = curriculum, Phases(worlds.device)
         self.pool = pool_of(worlds.env)
         self.policy: Any = policy.to(worlds.device).train()
