@@ -27,6 +27,12 @@ from forked import end_of, fork
 SMALL = ["sir", "--agents", "300", "--steps", "12", "--replicates", "2"]
 
 
+def test_run_says_that_its_steps_were_compiled(denizen):
+    code, out, err = denizen("run", *SMALL, "--compile", "--out", "r")
+    assert (code, err) == (0, "")
+    assert re.search(r"^steps       native, ready in \d+\.\d s$", out, re.MULTILINE)
+
+
 def test_run_prints_a_table_and_writes_a_folder_with_curves(denizen):
     code, out, err = denizen("run", *SMALL, "--out", "r")
     assert (code, err) == (0, "")

@@ -139,6 +139,9 @@ def tell(results: Run | SavedRun, folder: Path, console: Console) -> None:
     """Table, curves and the folder's path."""
     if results.series_names and results.steps:
         console.print(results.summary())
+        if isinstance(results, Run) and (stats := results.stats())["path"] != "eager":
+            ready = stats["seconds_compile"] + stats["seconds_capture"]
+            say(console, f"steps       {stats['path']}, ready in {ready:.1f} s")
         with plotting(console), contextlib.suppress(MissingExtra):  # the page has them, too
             results.plot(folder / PLOT)
             say(console, f"curves      {folder / PLOT}")
