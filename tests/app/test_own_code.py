@@ -55,6 +55,54 @@ def test_a_method_that_takes_something_else_is_told_with_its_line(told, base, me
         assert "denizen-error" not in err
 
 
+@pytest.mark.parametrize(
+    ("text", "takes"),
+    [
+        ("class Own(Flu):\n    @staticmethod  # WRONG\n    def step(now):\n        return now\n", "(now)"),
+        (
+            "class Mixed:\n    def step(self, now):  # WRONG\n        return now\n\nclass Own(Mixed, Flu):\n    pass\n",
+            "(self, now)",
+        ),
+        (
+            "import functools\n\nclass Own(Flu):\n    def walk(self, now, rng, pace):  # WRONG\n        return now\n\n"
+            "    step = functools.partialmethod(walk)\n",
+            "(self, now, rng, pace)",
+        ),
+    ],
+)
+def test_methods_of_another_kind_are_told_in_the_same_way(told, text, takes):
+    code, _, err = told(text, *RUN)
+    wanted = "step(self, now, rng)"
+    where = line_of("# WRONG")
+    assert code == 2
+    assert err.splitlines()[-1] == f"error Own.step at {where} is step{takes}, expected {wanted}: write def {wanted}"
+
+
+def test_methods_of_another_kind_may_be_called_as_the_engine_does():
+    import denizen as dz
+
+    class Static(dz.Model):
+        @staticmethod
+        def step(now, rng):
+            return now
+
+        @classmethod
+        def init(cls, rng):
+            return rng
+
+    assert Static().init(3) == Static().step(3, None) == 3
+
+
+def test_a_series_of_another_form_is_told_with_its_line(told):
+    code, _, err = told("class Own(Flu):\n    @dz.series  # WRONG\n    def sick(self):\n        return 1\n", *RUN)
+    where = line_of("# WRONG")
+    assert code == 2
+    assert err.splitlines()[-1] == (
+        f"error series Own.sick(self) at {where}: expected (self, now) or (self, before, now), or (self, events) for "
+        "what rng.record noted"
+    )
+
+
 def test_methods_may_take_more_where_it_has_defaults(told):
     more = "class Own(Flu):\n    def step(self, now, rng, more=1, *rest, **others):\n        return now\n"
     assert told(more, *RUN)[0] == 0

@@ -46,6 +46,8 @@ WRONG = [
     ),
     (["show", "a", "--foo"], "--foo: denizen show has no such flag;"),
     (["run", "-n", "4"], "-n: denizen run has no such flag;"),
+    (["show", "-foo"], "-foo: denizen show has no such flag;"),
+    (["check", "-step", "3"], "-step: denizen check has no such flag, did you mean --steps?"),
     (["show", "a", "b"], "b: one word too many for denizen show;"),
     (
         ["run", "sir", "infect_rate=1"],

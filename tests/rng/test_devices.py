@@ -54,3 +54,13 @@ def test_names_of_other_libraries_lead_to_the_draw(guessed, meant):
     with pytest.raises(AttributeError, match=f"rng has no '{guessed}'; did you mean '{meant}'"):
         getattr(_rng("cpu"), guessed)
     assert not hasattr(_rng("cpu"), "_nothing")
+
+
+def test_what_is_recorded_lies_with_the_agents():
+    host, elsewhere = torch.ones(4), torch.ones(4, device="meta")
+    with pytest.raises(ModelError, match=r"rng.record\('caught'\): happened lies on meta, the agents on cpu"):
+        _rng("cpu").record("caught", elsewhere)
+    logged = _rng("cpu")
+    logged._logs = ["caught"]  # as in a run with an EventLog
+    with pytest.raises(ModelError, match=r"rng.record\('caught'\): where lies on meta, the agents on cpu"):
+        logged.record("caught", host, where=elsewhere)

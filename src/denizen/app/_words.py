@@ -16,6 +16,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from denizen.app._settings import number, whole
 from denizen.errors import ConfigError, nearest
 
+FLAG = re.compile("--?[A-Za-z]")  # what is meant as one; -1 is a number
 FRAME = re.compile("\x1b\\[[0-9;]*m|^[│╭╰]|[│╮╯]$")  # of the parser's boxes, and their colours
 
 INTERVENTIONS = {"act", "ask", "campaign", "course", "intervention", "isolation", "tracing", "trigger", "vaccine"}
@@ -54,7 +55,7 @@ def read(command: type[Any], name: str, words: Sequence[str], **begun: Any) -> A
         if stop.code != 2:
             raise
         # Of two mistakes the flag that does not exist is told: what is missing may have gone to it.
-        unknown = [word for word in words if word.startswith("--") and _flag(word) not in ("--", *flags(command))]
+        unknown = [word for word in words if FLAG.match(word) and not _known(word, flags(command))]
         wrong = _unknown(command, name, unknown) if unknown else _shortened(told.getvalue(), command, name)
         raise ConfigError(with_help(wrong, name)) from None
     if unknown:
@@ -131,8 +132,9 @@ def _typed(field: dataclasses.Field[Any]) -> str:
     return f"--{field.name.rstrip('_').replace('_', '-')}"
 
 
-def _flag(word: str) -> str:
-    return f"--{'-'.join(_parts(word))}"
+def _known(word: str, valid: Sequence[str]) -> bool:
+    """Whether a word is one of the flags, which all begin with two dashes."""
+    return word.startswith("--") and f"--{'-'.join(_parts(word))}" in valid
 
 
 def _parts(flag: str) -> list[str]:
@@ -185,6 +187,8 @@ def _shortened(text: str, command: type[Any], name: str) -> str:
     if found := re.fullmatch(r"Error parsing (\S+): (.*)", said):
         return f"{found[1]}: {found[2]}"
     if found := re.match(r"Missing value for argument '([^'/]+)", said):
+        if not found[1].startswith("-"):
+            return f"denizen {name} needs {_shown(command).get(found[1], found[1])}"
         return f"{found[1]} needs a value, {_shown(command).get(found[1], 'VALUE')}"
     if found := re.fullmatch(r"invalid choice '(.*)' for argument '(.*)'\. Expected one of \((.*)\)\.", said):
         valid = re.findall("'([^']*)'", found[3])

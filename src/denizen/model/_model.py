@@ -24,6 +24,7 @@ SERIES_FORMS = "(now) or (before, now), or (events) for what rng.record noted"
 
 
 _CONTACTS = (Graph, Layers, Mixing, Grid)
+_UNBOUND = (staticmethod, classmethod)  # methods that are not given the object
 _PLAIN = {"bool": switch, "int": whole}
 
 
@@ -93,7 +94,14 @@ def series(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """
     given = series_takes(function, skip=1)
     if given is None:
-        raise ModelError(f"series {function.__name__}: expected {SERIES_FORMS.replace('(', '(self, ')}")
+        try:
+            takes = _plain_signature(inspect.signature(function))
+        except (TypeError, ValueError):  # no function, or written in C
+            takes = ""
+        raise ModelError(
+            f"series {getattr(function, '__qualname__', function)}{takes}{_at(function)}: expected "
+            f"{SERIES_FORMS.replace('(', '(self, ')}"
+        )
     function.__series__ = given  # type: ignore[attr-defined]  # a mark for collection
     return function
 
@@ -242,29 +250,44 @@ def _check_methods(cls: type[Any]) -> None:
     ours = [base for base in cls.__mro__ if base.__module__.startswith("denizen.model.")]
     if cls in ours:  # which say themselves how they are called
         return
-    for name, own in vars(cls).items():
-        declared = next((vars(base)[name] for base in ours if name in vars(base)), None)
-        if name.startswith("_") or not isinstance(own, types.FunctionType):
+    names = {name for base in ours for name in vars(base) if not name.startswith("_")}
+    for name in sorted(names):  # in the author's classes, also in those that the class mixes in
+        holder = next(base for base in cls.__mro__ if name in vars(base))
+        own = vars(holder)[name]
+        declared = next(vars(base)[name] for base in ours if name in vars(base))
+        if holder in ours or not callable(function := getattr(cls, name, None)):
             continue
-        place = f"{own.__code__.co_filename}:{own.__code__.co_firstlineno}"
-        if isinstance(declared, property):
-            raise ModelError(
-                f"{cls.__name__}.{name} at {place} is a method, expected a value: write @property above it"
-            )
+        if isinstance(declared, property) and isinstance(own, types.FunctionType):
+            raise ModelError(f"{cls.__name__}.{name}{_at(own)} is a method, expected a value: write @property above it")
         if not isinstance(declared, types.FunctionType):
             continue
         takes = inspect.signature(declared).parameters.values()
         needed = [a.name for a in takes if a.default is a.empty and a.kind is a.POSITIONAL_OR_KEYWORD]
-        given = inspect.signature(own, follow_wrapped=False)
         try:
-            given.bind(*needed)
+            given = inspect.signature(function, follow_wrapped=False)
+        except (TypeError, ValueError):  # written in C: it has to tell itself
+            continue
+        try:  # what is no method of the object, such as a staticmethod, is not given it
+            given.bind(*(needed if hasattr(own, "__get__") and not isinstance(own, _UNBOUND) else needed[1:]))
         except TypeError:
             wanted = f"{name}({', '.join(needed)})"
-            plain = [a.replace(annotation=a.empty) for a in given.parameters.values()]
-            has = given.replace(parameters=plain, return_annotation=given.empty)
             raise ModelError(
-                f"{cls.__name__}.{name} at {place} is {name}{has}, expected {wanted}: write def {wanted}"
+                f"{cls.__name__}.{name}{_at(own)} is {name}{_plain_signature(given)}, expected {wanted}: write "
+                f"def {wanted}"
             ) from None
+
+
+def _at(function: Any) -> str:
+    """Where a function stands; "" where that is not known."""
+    held = getattr(function, "__func__", getattr(function, "func", function))  # by a staticmethod, by a partial
+    code = getattr(held, "__code__", None)
+    return "" if code is None else f" at {code.co_filename}:{code.co_firstlineno}"
+
+
+def _plain_signature(given: inspect.Signature) -> inspect.Signature:
+    """Without annotations, which would hide how many arguments there are."""
+    plain = [a.replace(annotation=a.empty) for a in given.parameters.values()]
+    return given.replace(parameters=plain, return_annotation=given.empty)
 
 
 class _Given:

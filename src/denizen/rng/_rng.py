@@ -373,6 +373,7 @@ class Rng:
                 f"rng.record({name!r}): got {got}, expected a tensor with {self._num} entries first"
                 f"{self._other_axis(happened)}"
             )
+        self._lies_here(f"rng.record({name!r})", "happened", happened)
         if self._path.partition("/")[0] != "step":
             raise ModelError(f"rng.record({name!r}): init is no step, and no series reads it; record within step")
         full = self._event_scope + name
@@ -412,6 +413,7 @@ class Rng:
                     raise ModelError(
                         f"rng.record({event!r}): {column} is {got}, expected numbers ({self._num},), one for each agent"
                     )
+                self._lies_here(f"rng.record({event!r})", column, values)
                 if column == "by" and (values.dtype.is_floating_point or values.dtype == torch.bool):
                     raise ModelError(
                         f"rng.record({event!r}): by is {values.dtype}, expected places of agents: whole numbers, -1 "
@@ -548,7 +550,6 @@ class Rng:
 
         And what is neither a number nor a tensor; of masks, `where`, see `_check_where`.
         """
-        here = self._key.device
         for name, value in arguments.items():
             if not isinstance(value, Tensor):
                 if not isinstance(value, _NUMBERS) and name != "where":
@@ -557,13 +558,16 @@ class Rng:
                         f"tensor ({self._num},), one for each of {self._axis!r}"
                     )
                 continue
-            if value.device == here:
-                continue
             if not (numbers and value.dim() == 0 and value.is_cpu):
-                raise ModelError(
-                    f"{what}: {name} lies on {value.device}, the agents on {here}; keep it as a field of the model, "
-                    f"which moves with it, or make it there: torch.zeros(…, device=now.time.step.device)"
-                )
+                self._lies_here(what, name, value)
+
+    def _lies_here(self, what: str, name: str, value: Tensor) -> None:
+        here = self._key.device
+        if value.device != here:
+            raise ModelError(
+                f"{what}: {name} lies on {value.device}, the agents on {here}; keep it as a field of the model, "
+                f"which moves with it, or make it there: torch.zeros(…, device=now.time.step.device)"
+            )
 
     # --- plumbing -----------------------------------------------------------------------------------------------------
 
