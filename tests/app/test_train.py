@@ -383,6 +383,9 @@ def test_a_training_that_was_killed_before_its_first_save_can_begin_anew(denizen
 def test_a_training_that_was_killed_before_its_first_update_is_shown(denizen, tmp_path, learnt):
     shutil.copytree(learnt / "seed-0", "killed")
     (tmp_path / "killed/metrics.jsonl").unlink()
+    assert "cannot be read" in denizen("show", "killed")[2]  # of a folder whose manifest tells of updates
+    file = tmp_path / "killed/manifest.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"updates": 0}))
     code, out, _ = denizen("show", "killed")
     assert (code, "no update is saved yet" in out, "denizen resume killed" in out) == (0, True, True)
     code, out, _ = denizen("compare", "killed", learnt / "seed-1", "--out", "beside.png")

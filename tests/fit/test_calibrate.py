@@ -284,7 +284,7 @@ def test_a_model_that_fails_says_where(epidemic: SIR, weekly: np.ndarray) -> Non
             return super().step(now, rng)
 
     start = Fragile(epidemic.contacts, infect_rate=0.05)
-    with pytest.raises(dz.errors.ModelError, match=r"near infect_rate=.*infectious_days=.*rng.bernoulli"):
+    with pytest.raises(dz.errors.ModelError, match=r"at infect_rate=.*infectious_days=.*rng.bernoulli"):
         dz.calibrate(start, {"cases": dz.fit.Target(weekly, every=7)}, device="cpu", progress=False)
 
 

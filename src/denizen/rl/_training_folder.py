@@ -119,8 +119,8 @@ def read_metrics(folder: Path | str) -> list[dict[str, Any]]:
         with open_plain(file, within) as opened:
             lines = opened.read().decode("utf-8", "replace").splitlines()
     except OSError as error:
-        if isinstance(error, FileNotFoundError) and (within / NAME).exists():  # killed before its first row
-            return []
+        if isinstance(error, FileNotFoundError) and (within / NAME).exists() and not read_manifest(within)["updates"]:
+            return []  # killed before its first row
         raise DataError(f"{file} cannot be read: {error.strerror}") from error
     return [row for row in map(_row, lines) if row]
 
