@@ -326,9 +326,8 @@ class OutsideOfASum(Base):
 
 class NotVmappable(Base):
     def step(self, now, rng):
-        ones = torch.zeros(NUM)
-        ones.add_(now.wealth)  # BAD
-        return now.replace(wealth=ones)
+        more = torch.add(now.wealth, 1, out=torch.zeros(NUM))  # BAD
+        return now.replace(wealth=more)
 
 
 class NotCompilable(Base):
