@@ -273,8 +273,16 @@ def test_a_model_without_size_or_functions() -> None:
         num_agents: int = 3
 
     refused(r"Empty has no init\(self, rng\)", ModelError, model=Empty())
+    refused("num_agents", ModelError, model=Empty(num_agents=-1))
+    for wrong in (2.5, None):
+        with pytest.raises(InputError, match=f"^Empty: num_agents={wrong}, expected a whole number$"):
+            Empty(num_agents=wrong)  # type: ignore[arg-type]
+
+    class Loose(dz.Model):
+        num_agents: Any = 3
+
     for wrong in (-1, 2.5, None):
-        refused("num_agents", ModelError, model=Empty(num_agents=wrong))
+        refused("num_agents", ModelError, model=Loose(num_agents=wrong))
 
 
 def test_more_replicates_than_memory_holds() -> None:
