@@ -94,7 +94,8 @@ def simulate(
             `params` are given.
         ids: int64 `[agents]` identities, for agents laid out in another order; default 0, 1, …. Of several kinds of
             agents by axis: ``{"sheep": …, "wolves": …}``.
-        compile: True compiles the step, False never does, None does where the run is long enough to pay.
+        compile: True compiles the step, False never does, None does where the run is long enough to pay. On a CPU it
+            becomes native loops where it can, else torch compiles it; `run.stats()["path"]` says which.
         progress: show a progress bar.
         out: folder to write the run to; must not exist yet, or be empty. It is written while the run goes on, also
             where Ctrl-C ends it; `denizen.run.resume` goes on from it.
