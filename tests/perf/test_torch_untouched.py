@@ -293,7 +293,7 @@ class PlainState(dz.State):
 
 
 class Plain(dz.Model):
-    fails: int = 0
+    fails: bool = False
 
     def init(self, rng):
         return PlainState(sick=rng.bernoulli("sick", torch.full((4,), 0.5)))
