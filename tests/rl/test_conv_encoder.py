@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import denizen as dz
-from denizen.rl import _conv_encoder, _policy, _value
+from denizen.rl import _conv_encoder, _towers, _value
 from denizen.rl._conv_encoder import ConvEncoder
 from denizen.zoo.cartpole import CartPole
 
@@ -104,7 +104,7 @@ def test_rows_of_a_critic_that_are_filled_up_change_no_number(monkeypatch, prepa
         return values, [] if prepared else torch.autograd.grad(values.sum(), list(policy.critic.parameters()))
 
     expected, slopes = judged()
-    monkeypatch.setattr(_policy, "_pays", lambda tensor: True)
+    monkeypatch.setattr(_towers, "_pays", lambda tensor: True)
     keys = {name: value.shape for name, value in policy.state_dict().items()}
     assert policy.critic[0].in_features % 8
     found, others = judged()
@@ -118,9 +118,9 @@ def test_a_critic_with_a_layer_of_others_keeps_its_parameters(monkeypatch):
         def forward(self, input):
             return input
 
-    monkeypatch.setattr(_policy, "_pays", lambda tensor: True)
+    monkeypatch.setattr(_towers, "_pays", lambda tensor: True)
     policy = dz.rl.ActorCritic(
-        CartPole(), nn.Sequential(nn.Flatten(), nn.Linear(4, 6)), critic=_policy.Critic(nn.Linear(6, 4), Own())
+        CartPole(), nn.Sequential(nn.Flatten(), nn.Linear(4, 6)), critic=_towers.Critic(nn.Linear(6, 4), Own())
     )
     before = list(policy.parameters())
     with policy.prepared(torch.bfloat16):
@@ -178,10 +178,10 @@ def test_ppo_learns_the_same_in_either_form(monkeypatch, name, backend):
     runs = []
     for spread in (False, True):
         monkeypatch.setattr(_conv_encoder, "spreads", lambda tensor, spread=spread: spread)
-        monkeypatch.setattr(_policy, "spreads", _conv_encoder.spreads)
-        monkeypatch.setattr(_policy, "_pays", _conv_encoder.spreads)
+        monkeypatch.setattr(_towers, "spreads", _conv_encoder.spreads)
+        monkeypatch.setattr(_towers, "_pays", _conv_encoder.spreads)
         monkeypatch.setattr(_value, "_fuses", _conv_encoder.spreads)
-        monkeypatch.setattr(_policy, "launches", _conv_encoder.spreads)
+        monkeypatch.setattr(_towers, "launches", _conv_encoder.spreads)
         env = dz.zoo.entry(name).build()
         policy = dz.rl.conv(env, (4, 8), 16, critic_hidden=(16,))
         algorithm = dz.rl.PPO(num_envs=4, num_steps=4, num_minibatches=1, learning_rate=1e-3)
