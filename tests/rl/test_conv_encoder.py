@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import denizen as dz
-from denizen.rl import _conv_encoder, _towers, _value
+from denizen.rl import _conv_encoder, _policy, _towers, _value
 from denizen.rl._conv_encoder import ConvEncoder
 from denizen.zoo.cartpole import CartPole
 
@@ -178,10 +178,10 @@ def test_ppo_learns_the_same_in_either_form(monkeypatch, name, backend):
     runs = []
     for spread in (False, True):
         monkeypatch.setattr(_conv_encoder, "spreads", lambda tensor, spread=spread: spread)
-        monkeypatch.setattr(_towers, "spreads", _conv_encoder.spreads)
+        monkeypatch.setattr(_policy, "spreads", _conv_encoder.spreads)
         monkeypatch.setattr(_towers, "_pays", _conv_encoder.spreads)
         monkeypatch.setattr(_value, "_fuses", _conv_encoder.spreads)
-        monkeypatch.setattr(_towers, "launches", _conv_encoder.spreads)
+        monkeypatch.setattr(_policy, "launches", _conv_encoder.spreads)
         env = dz.zoo.entry(name).build()
         policy = dz.rl.conv(env, (4, 8), 16, critic_hidden=(16,))
         algorithm = dz.rl.PPO(num_envs=4, num_steps=4, num_minibatches=1, learning_rate=1e-3)
