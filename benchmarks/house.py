@@ -115,8 +115,8 @@ def across(path: Path, tree: ast.Module) -> int:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("denizen."):
             parts = node.module.split(".")[1:]
             if parts[0] == home or (len(parts) == 1 and parts[0] != "_watch"):
-                modules = [name.name for name in node.names if name.name.startswith("_")] if parts[0] != home else []
-                count += len(modules)
+                names = [name.name for name in node.names if parts[0] != home and not name.name.startswith("__")]
+                count += sum(name.startswith("_") for name in names)  # `__version__` is public
             elif any(part.startswith("_") for part in parts):
                 count += 1
             else:

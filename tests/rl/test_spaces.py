@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 import denizen as dz
+from denizen import _spaces as trees
 from denizen import _tree
 from denizen.app._watch import _brain
 from denizen.errors import InputError, ModelError
-from denizen.model import _space_trees as trees
 from denizen.rl import Dict, Discrete, MultiDiscrete, Tuple
 
 QUIET = {"device": "cpu", "progress": False, "compile": False}

@@ -41,8 +41,8 @@ def of_world(word: str, entry: WorldEntry) -> Make:
         import torch
 
         from denizen import _tree
+        from denizen._spaces import drawn
         from denizen.app._build import make_world
-        from denizen.model._space_trees import drawn
         from denizen.rl import Worlds
 
         worlds = Worlds(make_world(word, entry, {}), batch_size, device=device)

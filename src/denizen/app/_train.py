@@ -359,7 +359,7 @@ def tell(results: "list[Trained]", root: Path, console: "Console", env: Any, tar
     from denizen.app._curves import draw
     from denizen.app._report import write_at_end
     from denizen.app._trained import film, page_of
-    from denizen.model._env import can_draw
+    from denizen.model import can_draw
     from denizen.rl import read_metrics
 
     table = Table("training", "updates", "steps", "steps/s", "ready in", "return at the end", "highest", box=None)

@@ -225,7 +225,7 @@ def film(env: Any, policy: Any) -> tuple[bytes, str] | None:
     import io
 
     from denizen.app._watch import as_images
-    from denizen.model._env import can_draw
+    from denizen.model import can_draw
     from denizen.rl import play
 
     if not can_draw(env):

@@ -6,19 +6,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen import _spaces as trees
 from denizen import _tree
+from denizen._roles import by_actor
+from denizen._spaces import Discrete, Space, closed
 from denizen.errors import ModelError
 from denizen.model import _check_globals as globals_
-from denizen.model import _space_trees as trees
 from denizen.model._check_rules import Probes
 from denizen.model._check_runs import Course, Flat, explain
-from denizen.model._env import Env, can_draw, is_picture
+from denizen.model._env import Env, can_draw, check_spaces, is_picture
 from denizen.model._flat_env import FlatEnv, Observed
 from denizen.model._model import Model
-from denizen.model._roles import by_actor
 from denizen.model._source_lines import Line, line_of_class, line_of_function
-from denizen.model._space_trees import Space, check_spaces
-from denizen.model._spaces import Discrete, closed
 
 UNBOUNDED = 3.0  # random actions of a space without bounds lie within ± that
 # What is checked on the device, the method to blame, what to do instead.

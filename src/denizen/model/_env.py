@@ -4,12 +4,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from denizen._roles import Role, Roles, together
+from denizen._spaces import Space, form, network_inputs
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model._model import Model
-from denizen.model._roles import Roles, together
-from denizen.model._space_trees import Space, form, network_inputs
 from denizen.model._state import State
 from denizen.rng import Rng
 
@@ -202,6 +202,36 @@ class Env(Model):
             f"{type(self).__name__} has no draw(self, now), so its worlds cannot be shown; write one that returns "
             f"a list of lines of text, or pixels: uint8 [height, width, 3]"
         )
+
+
+def check_spaces(env: Any) -> None:
+    """Raise `ModelError` where an environment declares something else than spaces, or roles that are none."""
+    _check_roles(env)
+    name = type(env).__name__
+    for attribute in ("action_space", "observation_space"):
+        space = getattr(env, attribute)
+        if not isinstance(space, Space):
+            raise ModelError(
+                f"{name} has {attribute} {space!r}; expected dz.rl.Discrete(n) or dz.rl.Box(low, high, shape), or "
+                f"another space of dz.rl"
+            )
+
+
+def _check_roles(env: Any) -> None:
+    """Raise `ModelError` where an environment's roles are none, or it has hooks that worlds with roles have not."""
+    name, roles = type(env).__name__, env.roles
+    if roles is None:
+        return
+    if not isinstance(roles, Mapping) or not roles or not all(isinstance(role, Role) for role in roles.values()):
+        raise ModelError(f"{name}.roles is {roles!r:.80}; expected a dz.rl.Role by name, such as {{'prey': Role(…)}}")
+    for word in roles:
+        if not isinstance(word, str) or not word.isidentifier() or hasattr(nn.ModuleDict, word):
+            raise ModelError(f"{name}.roles has the name {word!r}; expected a word that is no method of a torch module")
+    if env.num_actors is not None:
+        raise ModelError(f"{name} has roles and num_actors; the roles say how many actors there are")
+    for hook in ("action_space", "observation_space", "in_place"):
+        if getattr(type(env), hook) is not getattr(Env, hook):
+            raise ModelError(f"{name} has roles and {hook}, which is of worlds without; leave one of the two out")
 
 
 def can_draw(env: Env) -> bool:

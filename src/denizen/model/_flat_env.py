@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from denizen import _roles as by_role
+from denizen import _spaces as trees
 from denizen.errors import InputError, ModelError
-from denizen.model import _roles as by_role
-from denizen.model import _space_trees as trees
 from denizen.model._env import Env
 from denizen.model._flat_world import FlatWorld, Setting, known_axes
 from denizen.model._model import kind, value

@@ -5,10 +5,10 @@ from typing import Any
 
 from torch import Tensor
 
+from denizen._roles import Role
+from denizen._spaces import Space, network_inputs
 from denizen.errors import ModelError
 from denizen.model._env import Env
-from denizen.model._roles import Role
-from denizen.model._space_trees import Space, network_inputs
 from denizen.rng import Rng
 
 

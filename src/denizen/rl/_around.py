@@ -15,13 +15,13 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from denizen import _spaces as trees
 from denizen import _tree
 from denizen._arguments import whole
+from denizen._roles import beside, by_actor, of_all
 from denizen.errors import InputError, ModelError
 from denizen.model import Discrete, Env, Kind, Model, Space, State
-from denizen.model import _space_trees as trees
 from denizen.model._model import kind, value
-from denizen.model._roles import beside, by_actor, of_all
 from denizen.model._state import OWNED, Time, form, make, own, values
 from denizen.rl._worlds import check_env, check_no_roles
 from denizen.rng import Rng

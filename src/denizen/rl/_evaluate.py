@@ -11,10 +11,9 @@ from torch import Tensor
 from denizen import _tree
 from denizen._arguments import switch, whole
 from denizen._notebook import InNotebook
+from denizen._roles import places
 from denizen.errors import InputError, nearest
-from denizen.model import Env, Observed
-from denizen.model._env import picture
-from denizen.model._roles import places
+from denizen.model import Env, Observed, picture
 from denizen.rl._distributions import Distribution, Greedy
 from denizen.rl._draws import Draws
 from denizen.rl._fits import check_fits

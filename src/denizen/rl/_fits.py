@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from denizen import _spaces as trees
 from denizen.errors import InputError
 from denizen.model import Box, Env
-from denizen.model import _space_trees as trees
 from denizen.rl._distributions import Gaussian
 from denizen.rl._from_gymnasium import Foreign
 from denizen.rl._policy import ActorCritic, Policy

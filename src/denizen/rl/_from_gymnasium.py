@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from denizen import _spaces as trees
 from denizen._arguments import one_of, whole
 from denizen.errors import InputError, ModelError, expect_function, need
 from denizen.model import Env, Observed, Space
-from denizen.model import _space_trees as trees
 from denizen.rl import _processes as processes
 from denizen.rl._gymnasium_spaces import check_inside, from_space, leaves_of, to_dtype
 from denizen.rl._worlds import Step, WorldsState, check_kind

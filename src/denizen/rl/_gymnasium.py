@@ -7,12 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from denizen import _spaces as trees
 from denizen import _tree
 from denizen._arguments import one_of
 from denizen.errors import InputError, need
-from denizen.model import Discrete, Env, Observed, Space
-from denizen.model import _space_trees as trees
-from denizen.model._env import can_draw, picture
+from denizen.model import Discrete, Env, Observed, Space, can_draw, picture
 from denizen.rl._gymnasium_spaces import array, arrays, checked_parts, tensors_of, to_space
 from denizen.rl._worlds import Step, Worlds, WorldsState, check_env, named
 

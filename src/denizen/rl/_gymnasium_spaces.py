@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from denizen import _tree
+from denizen._spaces import Leaf, at, leaves, mapped, values
 from denizen.errors import InputError
 from denizen.model import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
-from denizen.model._space_trees import Leaf, at, leaves, mapped, values
 
 ROUNDING = 1e-6  # of what other libraries scale in float32
 

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from denizen import _spaces as trees
 from denizen import ops
 from denizen.errors import InputError
 from denizen.model import Box, Dict, Discrete, Env, Space, Tuple
-from denizen.model import _space_trees as trees
 from denizen.rl._distributions import BoxDistribution, Categorical, Categoricals, Distribution, Gaussian
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen import _spaces as trees
 from denizen import ops
 from denizen._arguments import number, whole
 from denizen.errors import InputError, expect_function
 from denizen.model import Box, Env, Observed, Space
-from denizen.model import _space_trees as trees
 from denizen.rl._draws import Draws
 from denizen.rl._fits import check_fits
 from denizen.rl._heads import as_drawn

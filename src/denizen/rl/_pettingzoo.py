@@ -7,12 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from denizen import _spaces as trees
 from denizen import _tree
+from denizen._roles import by_actor, of_all
 from denizen.errors import InputError, nearest, need
-from denizen.model import Box, Env, Observed
-from denizen.model import _space_trees as trees
-from denizen.model._env import can_draw, picture
-from denizen.model._roles import by_actor, of_all
+from denizen.model import Box, Env, Observed, can_draw, picture
 from denizen.rl._gymnasium_spaces import array, checked_parts, to_space
 from denizen.rl._worlds import Worlds
 

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from denizen import _spaces as trees
 from denizen import _tree, ops
 from denizen.errors import InputError, expect_function
-from denizen.model import Box, Env
-from denizen.model import _space_trees as trees
-from denizen.model._role_view import RoleView, whole_env
+from denizen.model import Box, Env, RoleView, whole_env
 from denizen.nn import kernels
 from denizen.rl._conv_encoder import ConvEncoder, as_it_is, spreads
 from denizen.rl._distributions import Distribution, Gaussian

@@ -10,10 +10,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from denizen import ops
+from denizen._roles import Roles, of_all, places
 from denizen.errors import InputError, nearest
-from denizen.model import Env, Observed
-from denizen.model._role_view import RoleView
-from denizen.model._roles import Roles, of_all, places
+from denizen.model import Env, Observed, RoleView
 from denizen.rl._distributions import Gaussian
 from denizen.rl._fits import check_fits
 from denizen.rl._heads import in_world

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from denizen import _tree, ops
-from denizen.model import Env, Observed
-from denizen.model._role_view import whole_env
+from denizen.model import Env, Observed, whole_env
 from denizen.nn import kernels
 from denizen.rl import _processes as processes
 from denizen.rl._draws import Draws

@@ -5,12 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen import _spaces as trees
 from denizen import _tree, ops
+from denizen._roles import by_actor, places
 from denizen.errors import ModelError
-from denizen.model import Env, Observed
-from denizen.model import _space_trees as trees
-from denizen.model._role_view import RoleView
-from denizen.model._roles import by_actor, places
+from denizen.model import Env, Observed, RoleView
 from denizen.rl._heads import in_world
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from denizen import _spaces as trees
 from denizen._arguments import whole
 from denizen.errors import InputError, need
 from denizen.model import Box, Dict, Discrete, Env, MultiDiscrete, Space, Tuple
-from denizen.model import _space_trees as trees
 from denizen.rl._gymnasium import begun, check_one_actor, check_options, drawn, draws, finals
 from denizen.rl._gymnasium_spaces import array, arrays, tensors_of, to_space
 from denizen.rl._worlds import Step, Worlds

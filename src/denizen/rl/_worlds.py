@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from denizen import _spaces as trees
 from denizen._arguments import whole
+from denizen._spaces import closed
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model import (
     Box,
@@ -19,11 +21,9 @@ from denizen.model import (
     MultiDiscrete,
     Observed,
     Space,
+    check_spaces,
     guard,
 )
-from denizen.model import _space_trees as trees
-from denizen.model._space_trees import check_spaces
-from denizen.model._spaces import closed
 from denizen.nn import kernels
 from denizen.rl._recorded import Recorded
 from denizen.rng import MAX_SEED

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from denizen import _spaces as trees
 from denizen._arguments import whole
+from denizen._spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from denizen.errors import InputError, ModelError
-from denizen.model import _space_trees as trees
-from denizen.model._spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 Roles = Mapping[str, "Role"]
 
@@ -41,25 +41,6 @@ class Role:
                 raise InputError(f"Role: {name} is {space!r}, expected a space of dz.rl, such as dz.rl.Discrete(3)")
             if any(isinstance(leaf, Discrete) and leaf.start for _, leaf in trees.leaves(space)):
                 raise InputError(f"Role: {name} is {space}; choices of roles are numbered from 0, so leave start out")
-
-
-def check_roles(env: Any) -> None:
-    """Raise `ModelError` where an environment's roles are none, or it has hooks that worlds with roles have not."""
-    from denizen.model._env import Env
-
-    name, roles = type(env).__name__, env.roles
-    if roles is None:
-        return
-    if not isinstance(roles, Mapping) or not roles or not all(isinstance(role, Role) for role in roles.values()):
-        raise ModelError(f"{name}.roles is {roles!r:.80}; expected a dz.rl.Role by name, such as {{'prey': Role(…)}}")
-    for word in roles:
-        if not isinstance(word, str) or not word.isidentifier() or hasattr(nn.ModuleDict, word):
-            raise ModelError(f"{name}.roles has the name {word!r}; expected a word that is no method of a torch module")
-    if env.num_actors is not None:
-        raise ModelError(f"{name} has roles and num_actors; the roles say how many actors there are")
-    for hook in ("action_space", "observation_space", "in_place"):
-        if getattr(type(env), hook) is not getattr(Env, hook):
-            raise ModelError(f"{name} has roles and {hook}, which is of worlds without; leave one of the two out")
 
 
 def beside(space: trees.Space, count: int) -> trees.Space:
