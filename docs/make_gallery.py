@@ -17,7 +17,7 @@ import denizen as dz
 from denizen import _tree
 from denizen._figures import BANDS, colour, figure, name_ends, plain_axis, titled
 from denizen.app._build import build
-from denizen.app._options import arguments_of, contacts_of
+from denizen.app._settings import arguments_of, contacts_of
 from denizen.app._watch import as_images
 from denizen.population import synthetic
 from denizen.rl import play

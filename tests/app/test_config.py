@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from denizen.app import _cli, _options, _run, _target
+from denizen.app import _cli, _run, _settings, _target
 from denizen.errors import ConfigError, DenizenError
 from denizen.zoo import ModelEntry, entries, entry
 
@@ -84,7 +84,7 @@ def test_a_file_that_cannot_be_read(tmp_path):
     ],
 )
 def test_values_of_set(model, pairs, values):
-    assert _options.settings(model, entry(model), pairs) == values
+    assert _settings.settings(model, entry(model), pairs) == values
 
 
 @pytest.mark.parametrize(
@@ -103,20 +103,20 @@ def test_values_of_set(model, pairs, values):
 )
 def test_mistakes_of_set(model, pairs, message):
     with pytest.raises(ConfigError, match=message):
-        _options.settings(model, entry(model), pairs)
+        _settings.settings(model, entry(model), pairs)
 
 
 @pytest.mark.parametrize("name", entries(ModelEntry))
 def test_every_parameter_has_a_default_and_is_documented(name):
     model = entry(name)
-    for key, spec in _options.parameters(model).items():
+    for key, spec in _settings.parameters(model).items():
         assert spec.about, key
-        text = _options.shown(model, key)
-        assert _options.settings(name, model, {key: text})
-    for key, option in _options.options(model).items():
-        assert _options.about_option(model, key), key
-        if text := _options.shown(model, key):
-            assert _options.settings(name, model, {key: text}) == {key: option.default}
+        text = _settings.shown(model, key)
+        assert _settings.settings(name, model, {key: text})
+    for key, option in _settings.options(model).items():
+        assert _settings.about_option(model, key), key
+        if text := _settings.shown(model, key):
+            assert _settings.settings(name, model, {key: text}) == {key: option.default}
 
 
 def test_json_gives_the_configuration_back():
@@ -138,7 +138,7 @@ def test_fuzzed_mappings(raw):
         config = _run.from_mapping(raw, "fuzz")
         model = _target.known(config.model, ModelEntry)
         config.check(model)
-        _options.settings(config.model, model, config.pairs())
+        _settings.settings(config.model, model, config.pairs())
     except DenizenError:
         pass
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from denizen.app._origin import Origin, origin_of
+from denizen.app._target import Origin, origin_of
 from denizen.errors import ConfigError, DataError
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.app._interventions import scales
+from denizen.app._settings import scales
 from denizen.errors import ConfigError
 from denizen.model import During, Scale
 from denizen.space.generators import erdos_renyi

@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from denizen.app import _cli, _words
+from denizen.app import _cli
 
 # Words, and what is said of them before the help of the command.
 WRONG = [
@@ -101,7 +101,7 @@ def test_a_first_word_that_is_no_command_is_one_line(denizen, words, said):
 def test_every_flag_that_help_shows_is_known(denizen, name):
     shown = set(re.findall(r"^[\s│|]*(?:-h, )?(--[a-z][a-z-]*)", denizen(*name.split(), "--help")[1], re.MULTILINE))
     assert "--help" in shown
-    assert shown <= set(_words.flags(_cli._load(name)))
+    assert shown <= set(_cli.flags(_cli._load(name)))
 
 
 def test_the_model_comes_before_pairs(denizen):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from denizen.app._failures import their_code
-from denizen.app._options import as_model, option, value_of
+from denizen.app._settings import as_model, option, setting_of
 from denizen.app._target import Target, known
 from denizen.errors import ConfigError, DenizenError, InputError, nearest
 from denizen.model import Env
@@ -112,7 +112,7 @@ def make_world(word: str, entry: WorldEntry, options: Mapping[str, Any], flag: s
             _check_options(entry.build, options)
         inspect.signature(entry.build).bind(**options)
         seen = as_model(entry)
-        read = {name: value_of(seen, name, value, f"{flag} {name}={value}") for name, value in options.items()}
+        read = {name: setting_of(seen, name, value, f"{flag} {name}={value}") for name, value in options.items()}
         with their_code():
             env = entry.build(**read)
     except ConfigError:

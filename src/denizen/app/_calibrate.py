@@ -277,7 +277,7 @@ def _built(config: RunConfig, console: "Console") -> tuple["Model", dict[str, An
 
 def _made(config: RunConfig, entry: Any, contacts: Any, console: "Console") -> tuple["Model", dict[str, Any]]:
     from denizen.app._models import build, source
-    from denizen.app._options import settings
+    from denizen.app._settings import settings
 
     values = settings(config.model, entry, config.pairs())
     with console.status(f"reading {config.population or 'a random graph'} …"):
@@ -316,9 +316,8 @@ def again(
         DataError: its file or its population has changed.
     """
     from denizen.app._models import found_again
-    from denizen.app._origin import origin_of
     from denizen.app._run import from_mapping
-    from denizen.app._target import Target, known, model, named_again
+    from denizen.app._target import Target, known, model, named_again, origin_of
     from denizen.zoo import ModelEntry
 
     path, kept = folder.path, folder.manifest["settings"]
@@ -378,7 +377,7 @@ def show(command: "Show", console: "Console") -> None:
 def show_folder(folder: "CalibrationFolder", console: "Console") -> None:
     """How a search stands, and what it found where it has."""
     from denizen.app._folders import resume_command
-    from denizen.app._origin import origin_of
+    from denizen.app._target import origin_of
 
     path, manifest = folder.path, folder.manifest
     model = manifest["model"]
@@ -480,7 +479,7 @@ def _page(folders: Sequence[Path], fits: Sequence[fit.Fit | None]) -> "Page":
 def _read(folder: "CalibrationFolder") -> tuple[fit.Fit, bool]:
     """The fit in a folder, and whether it has its model: a file of the user's runs only where it is named."""
     from denizen._printing import Console
-    from denizen.app._origin import origin_of
+    from denizen.app._target import origin_of
 
     kept = folder.manifest["settings"]
     if kept is None or origin_of(kept, folder.path) is not None:

@@ -73,7 +73,7 @@ examples:
         return DONE if report.ok else FOUND
 
     def _model(self) -> Any:
-        from denizen.app import _build, _models, _options, _target
+        from denizen.app import _build, _models, _settings, _target
         from denizen.app._settings import pairs
         from denizen.zoo import WorldEntry
 
@@ -88,7 +88,7 @@ examples:
             agents = AGENTS
         if place is None and self.network is not None:
             raise ConfigError("--network chooses among the networks of a population; give --population too")
-        values = _options.settings(self.target, entry, given)
+        values = _settings.settings(self.target, entry, given)
         contacts = _models.Contacts(place, self.network, agents=agents)
         return _models.build(self.target, entry, _models.source(self.target, entry, contacts), values)
 

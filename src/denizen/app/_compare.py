@@ -71,7 +71,7 @@ examples:
         return DONE
 
     def _simulations(self, console: "Console") -> None:
-        from denizen.app._simulated import simulated
+        from denizen.app._run import simulated
         from denizen.report import Page
         from denizen.report._comparison import comparisons
         from denizen.run import load
@@ -124,8 +124,7 @@ examples:
         return Fit.load(run, built, device=None if self.device == "auto" else self.device)
 
     def _scenario(self, fit: "Fit", groups: Any, flag: str, run: Path) -> "Scenario":
-        from denizen.app._options import value_of
-        from denizen.app._settings import pairs
+        from denizen.app._settings import pairs, setting_of
         from denizen.zoo import ModelEntry
 
         model = fit.model
@@ -135,6 +134,6 @@ examples:
             told = f"{flag} {name}={text}"
             if name not in model.params:
                 raise ConfigError(f"{told}: {run} has no such parameter; {nearest(name, model.params)}")
-            params[name] = value_of(entry, name, text, told)
+            params[name] = setting_of(entry, name, text, told)
             model.params[name].read(params[name], f"{flag} {name}")
         return fit.scenario(params, name="" if len(self.runs) == 1 or params else str(run))

@@ -16,7 +16,7 @@ from tyro.conf import Positional, arg
 from denizen._printing import Console, Table, say
 from denizen.app._exit import DONE
 from denizen.app._failures import their_code
-from denizen.app._options import (
+from denizen.app._settings import (
     BOUND,
     MISSING,
     about_option,

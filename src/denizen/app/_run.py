@@ -1,27 +1,54 @@
-"""`denizen run`: its flags, its `--config` file, and what a manifest keeps of them."""
+"""`denizen run`: its flags and `--config` file, the run itself, and what other commands do with its folder."""
 
 import contextlib
 import dataclasses
 import datetime
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 from tyro.conf import Fixed, FlagCreatePairsOff, Positional, Suppress, UseAppendAction, arg
 
-from denizen._printing import Console
+from denizen import ops, run
+from denizen._atomic import status_now
+from denizen._printing import Console, Table, bold, give, say
 from denizen.app import _observed
 from denizen.app._exit import DONE
-from denizen.app._interventions import scales
-from denizen.app._models import Contacts
-from denizen.app._options import options, parameters
-from denizen.app._settings import blamed, fields_of, of_file, pairs, read_toml, whole, within
-from denizen.app._target import Target
-from denizen.errors import ConfigError
-from denizen.run import EventLog, Snapshots
+from denizen.app._folders import made_folder, resume_command, run_folder, safe_in, stem
+from denizen.app._models import Contacts, Source, build, fits, found_again, source
+from denizen.app._report import plotting, typed, write_at_end
+from denizen.app._settings import (
+    Given,
+    blamed,
+    fields_of,
+    of_file,
+    options,
+    pairs,
+    parameters,
+    read_toml,
+    scales,
+    settings,
+    whole,
+    within,
+)
+from denizen.app._target import Target, known, model, named_again, origin_of
+from denizen.errors import ConfigError, DataError, MissingExtra
+from denizen.model import Model
+from denizen.population import Population
+from denizen.run import EventLog, Run, SavedRun, Snapshots, choose_device, simulate
+from denizen.run import _manifest as manifest
+from denizen.run._folder import check_free
+from denizen.space import Grid
 from denizen.zoo import ModelEntry, entries
+
+if TYPE_CHECKING:
+    from denizen.app._cli import Resume, Show
+    from denizen.app._export import Export
+    from denizen.report import Page
+    from denizen.report._simulation import Simulated
+
 
 MAX_WHOLE = 2**32 - 1
 DTYPES = ("int8", "uint8", "int16", "int32", "float16", "bfloat16", "float32")
@@ -115,10 +142,8 @@ A --config file has the names of the flags as keys, and parameters under [set]:
 
     def __call__(self, console: Console) -> int:
         """Run, and tell what came out."""
-        from denizen.app._running import run
-
         with blamed(of_file(self, self.file)):
-            run(self, console)
+            _run(self, console)
         return DONE
 
     def place(self) -> str | None:
@@ -277,3 +302,253 @@ def with_file(command: RunConfig) -> RunConfig:
 def flag(name: str) -> str:
     """A field as a flag."""
     return f"--{name.replace('_', '-')}"
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+PLACES = (("x", "y"), ("lon", "lat"), ("longitude", "latitude"))  # columns of a population that say where people are
+
+
+def _run(config: RunConfig, console: Console) -> None:
+    """What `denizen run` does."""
+    word = config.model
+    found = model(word)
+    config.check(found.entry)
+    values = settings(word, found.entry, config.pairs())
+    config = config.completed(found)
+    if config.out is not None:
+        check_free(Path(config.out))
+    device, reason = choose_device(None if config.device == "auto" else config.device, "denizen run")
+    with console.status(f"reading {config.population or 'a random graph'} …"):
+        made = source(word, found.entry, config.contacts())
+        built = build(word, found.entry, made, values)
+    config = dataclasses.replace(config, device="cuda" if device.type == "cuda" else "cpu")
+    kept = {"config": config.to_json(), "source": made.facts, **(found.origin.settings() if found.origin else {})}
+    where = f"{device} ({reason}; ops: {ops.variant(device)})"
+    go_on = config.model if found.origin else ""
+    with run_folder(config.out, stem(config.model)) as out, made_folder(out), safe_in(out, 0, go_on):
+        introduce(config, made, built, where, console)
+        time = math.ceil((config.steps or 0) * config.dt - 1e-9)
+        for note in (*made.notes, *(found.entry.notes(built, time) if found.entry.notes else ())):
+            console.print(f"  note: {note}")
+        results = simulate(
+            built,
+            config.steps or 0,
+            replicates=config.replicates,
+            seed=config.seed,
+            dt=config.dt,
+            start=config.start,
+            interventions=scales(config.scales(), built.time_unit),
+            device=device,
+            snapshots=_placed(config.snapshots(), made),
+            log=config.log(found.entry),
+            compile=config.compiled(),
+            progress=not console.quiet,
+            out=out,
+            settings=kept,
+        )
+    tell(results, out, console)
+
+
+def _placed(snapshots: Snapshots | None, made: Source) -> Snapshots | None:
+    """Snapshots with the places of the population's people, where it has columns of them."""
+    columns = made.contacts.columns if isinstance(made.contacts, Population) else {}
+    for names in PLACES:
+        if snapshots is not None and all(name in columns for name in names):
+            x, y = (torch.from_numpy(columns[name].astype("float32")) for name in names)
+            return dataclasses.replace(snapshots, places=(x, y))
+    return snapshots
+
+
+def introduce(config: RunConfig, made: Source, built: Model, where: str, console: Console) -> None:
+    """Say what is going to run."""
+    name = type(built).__name__
+    sizes = [f"{built.num_agents:,} agents"] if built.num_agents else []
+    held = (getattr(built, field) for field in built.field_names)
+    sizes += [f"{grid.num_cells:,} cells" for grid in held if isinstance(grid, Grid)]
+    if made.contacts is not None:
+        name, sizes = f"{name} on {made.name}", [*sizes, f"{made.edges:,} contacts"]
+    say(console, (name, "bold"), f": {', '.join(sizes)}" if sizes else "")
+    time = f"{(config.steps or 0) * config.dt:.10g} {built.time_unit}s"
+    time += "" if config.dt == 1 else f" in steps of {config.dt:g}"
+    time += f" from {config.start}" if config.start else ""
+    say(console, f"{time} × {config.replicates} replicates, seed {config.seed}, on {where}")
+
+
+# --- its folder, for resume, show, export, report and compare ---------------------------------------------------------
+
+
+PLOT = "plot.png"
+
+
+def resume(command: "Resume", console: Console) -> None:
+    """`denizen resume` of a simulation."""
+    saved = run.load(command.run)
+    within("--steps", command.steps, 0)
+    config, facts = _begun_with(saved)
+    found = _model_again(command, saved, config.model)
+    with blamed(Given(f"{command.run}/manifest.json: settings")):
+        config.check(found.entry)
+        values = settings(config.model, found.entry, config.pairs())
+    wanted = max(saved.manifest.wanted, config.steps or 0)
+    missing = wanted - saved.steps if command.steps is None else command.steps
+    if missing <= 0:
+        told = f"all its {saved.steps} steps; --steps MORE runs further ones"
+        if saved.steps < wanted:  # --steps 0
+            told = f"{saved.steps} of its {wanted} steps; without --steps the rest runs"
+        say(console, f"{command.run} has {told}")
+        tell(saved, command.run, console)
+        return
+    with console.status(f"reading {config.population or 'a random graph'} …"):
+        made = source(config.model, found.entry, found_again(config.contacts(), facts))
+        fits(made, facts, str(command.run))
+        built = build(config.model, found.entry, made, values)
+    say(console, f"{command.run}: going on after step {saved.steps} with {missing} more")
+    with safe_in(command.run, saved.steps, command.target):
+        results = run.resume(
+            command.run,
+            built,
+            # Where the manifest knows what is wanted, it counts: another process may have gone on meanwhile.
+            None if command.steps is None and saved.manifest.wanted == wanted else missing,
+            interventions=scales(config.scales(), built.time_unit),
+            log=config.log(found.entry),
+            device=None if command.device == "auto" else command.device,
+            compile=config.compiled(),
+            progress=not console.quiet,
+        )
+    tell(results, command.run, console)
+
+
+def show(command: "Show", console: Console) -> None:
+    """`denizen show` of a simulation."""
+    saved = run.load(command.run)
+    console.print(_card(saved))
+    tell(saved, command.run, console)
+
+
+def export(command: "Export", console: Console) -> Callable[[str, Path], None]:
+    """`denizen export` of a simulation."""
+    from denizen.run._event_files import stems
+    from denizen.run._table import columns, write_netcdf, write_table
+
+    saved = run.load(command.run)
+    logged = stems(list(saved.manifest.setup.log or ()))
+
+    def write(form: str, file: Path) -> None:
+        if form == "netcdf":
+            write_netcdf(saved.to_xarray(), file)
+            return
+        rows = {event: file.with_name(f"{file.stem}-{stem}{file.suffix}") for event, stem in logged.items()}
+        for beside in rows.values():
+            if beside.exists():
+                raise ConfigError(f"export: {beside} exists already; remove it, or give another name with --out")
+        write_table(columns(saved), file)
+        for event, beside in rows.items():
+            write_table(saved.events(event).columns, beside)
+            say(console, str(beside))
+
+    return write
+
+
+def report(folders: Sequence[Path]) -> "Page":
+    """`denizen report` of simulations."""
+    return _page([(folder, run.load(folder)) for folder in folders])
+
+
+def _page(runs: Sequence[tuple[Path, Run | SavedRun]]) -> "Page":
+    """The page of simulations in folders whose series are at hand."""
+    from denizen.report import Page
+    from denizen.report._simulation import about, simulations
+
+    told = [simulated(folder, results) for folder, results in runs]
+    title = " and ".join(dict.fromkeys(results.name for _, results in runs))
+    page = Page(title, about(told[0]) if len(told) == 1 else f"{len(told)} runs beside each other")
+    simulations(page, told)
+    return page
+
+
+def simulated(folder: Path, results: Run | SavedRun) -> "Simulated":
+    """A simulation in a folder, whose series are at hand, as reports take it."""
+    from denizen.report._simulation import Simulated
+
+    facts = manifest.read(folder)[0]
+    return Simulated(str(folder), results, facts, status_now(folder, facts.status), _command(facts.settings))
+
+
+def _command(kept: dict[str, Any] | None) -> str:
+    """What to type to run the same again; "" for a run that was begun from Python."""
+    if not kept or not isinstance(kept.get("config"), dict):
+        return ""
+    config = from_mapping(kept["config"], "manifest.json: settings")
+    given = {"set": config.pairs(), "scale": config.scales()}
+    return typed("run", config, {key: [f"{n}={text}" for n, text in of.items()] for key, of in given.items()})
+
+
+def tell(results: Run | SavedRun, folder: Path, console: Console) -> None:
+    """Table, curves and the folder's path."""
+    if results.series_names and results.steps:
+        console.print(results.summary())
+        if isinstance(results, Run) and (stats := results.stats())["path"] != "eager":
+            ready = stats["seconds_compile"] + stats["seconds_capture"]
+            say(console, f"steps       {stats['path']}, ready in {ready:.1f} s")
+        with plotting(console), contextlib.suppress(MissingExtra):  # the page has them, too
+            results.plot(folder / PLOT)
+            say(console, f"curves      {folder / PLOT}")
+        write_at_end(folder, console, lambda: _page([(folder, results)]))
+    if console.quiet:
+        give(folder)
+    else:
+        say(console, f"run folder  {folder}")
+
+
+def _begun_with(saved: SavedRun) -> tuple[RunConfig, dict[str, Any]]:
+    kept = saved.manifest.settings
+    if kept is None:
+        raise ConfigError(
+            f"{saved.path} was begun from Python, so its model is not known here; go on in Python with "
+            f"denizen.run.resume({str(saved.path)!r}, model)"
+        )
+    where = f"{saved.path}/manifest.json: settings"
+    if not isinstance(kept.get("config"), dict) or not isinstance(kept.get("source"), dict):
+        raise DataError(f"{where} has no config and source")
+    return from_mapping(kept["config"], where), kept["source"]
+
+
+def _model_again(command: "Resume", saved: SavedRun, word: str) -> Target[ModelEntry]:
+    """The model of a run: one of the zoo, or that of the file which the command line names again."""
+    before = origin_of(saved.manifest.settings, command.run)
+    named_again(before, command.run, command.target, "resume")
+    if before is None:
+        if command.target:
+            raise ConfigError(f"{command.run} was begun with {word} of the zoo; leave {command.target} out")
+        return Target(word, known(word, ModelEntry))
+    found = model(command.target)
+    before.unchanged(found.origin, command.run, f"denizen.run.resume({str(command.run)!r}, model)")
+    return found
+
+
+def _card(saved: SavedRun) -> Any:
+    facts, setup = saved.manifest, saved.manifest.setup
+    kept = facts.settings or {}
+    card = Table.grid(padding=(0, 2))
+    rows = {
+        "model": facts.model["class"] + (f", {facts.model['agents']:,} agents" if facts.model["agents"] else ""),
+        "population": str(kept.get("source", {}).get("name", "")) if isinstance(kept.get("source"), dict) else "",
+        "status": f"{saved.status}, {facts.steps} of {facts.wanted} steps"
+        + (f": {facts.error}" if facts.error else ""),
+        "replicates": f"{len(setup.worlds)}, seed {setup.seed}",
+        "device": setup.device,
+        "snapshots": f"{len(facts.snapshots.steps)}, every {facts.snapshots.every} steps" if facts.snapshots else "",
+        "written": f"{facts.created} to {facts.updated}",
+        "versions": ", ".join(f"{name} {version}" for name, version in facts.versions.items()),
+        "commit": facts.commit or "",
+    }
+    for name, text in rows.items():
+        if text:
+            card.add_row(bold(name), text)
+    if saved.status in ("killed", "interrupted", "failed"):
+        origin = origin_of(facts.settings, saved.path)
+        target = f"{origin.file}:{origin.name}" if origin else ""
+        card.add_row(bold("go on"), resume_command(saved.path, target))
+    return card

@@ -114,7 +114,7 @@ examples:
     def __call__(self, console: "Console") -> int:
         """Sweep, and tell what came out."""
         from denizen.app._folders import run_folder, stem
-        from denizen.app._running import introduce
+        from denizen.app._run import introduce
         from denizen.app._settings import within
         from denizen.app._target import model
         from denizen.app._together import together
@@ -213,7 +213,7 @@ examples:
 def _builder(config: RunConfig, entry: Any, contacts: Any, console: "Console") -> tuple["Builder", Any]:
     """(what builds the model, its contacts): options that are swept go where `--set` puts them."""
     from denizen.app._models import build, source
-    from denizen.app._options import options, settings
+    from denizen.app._settings import options, settings
     from denizen.model import Model
 
     values = settings(config.model, entry, config.pairs())
@@ -271,7 +271,7 @@ def _builder_and_facts(config: RunConfig, entry: Any, contacts: Any, console: "C
 def show(command: "Show", console: "Console") -> None:
     """`denizen show` of a sweep: how it stands, and the sets that are whole."""
     from denizen.app._folders import resume_command
-    from denizen.app._origin import origin_of
+    from denizen.app._target import origin_of
     from denizen.sweeps._folder import SweepFolder
 
     path = command.run

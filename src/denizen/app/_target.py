@@ -12,23 +12,76 @@ import importlib.util
 import inspect
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from denizen._atomic import digest
 from denizen.app._failures import their_code
-from denizen.app._options import returned
-from denizen.app._origin import Origin
-from denizen.errors import ConfigError, nearest
+from denizen.app._settings import returned
+from denizen.errors import ConfigError, DataError, nearest
 from denizen.model import Env, Model
 from denizen.perf.watch import USER, role
 from denizen.zoo import ModelEntry, WorldEntry, entries, entry
 
+KEY = "origin"  # of a manifest's settings: where the model of a run, of whatever kind, came from a file
 EXPECTED = "FILE.py:NAME or package.module:NAME"
 Entry = TypeVar("Entry", ModelEntry, WorldEntry)
 _scripts: set[str] = set()  # names of modules that were run from files here
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """A file of the user's, as it was when a run began.
+
+    Attributes:
+        file: absolute path.
+        name: what was taken from it.
+        digest: BLAKE2b of its content.
+    """
+
+    file: str
+    name: str
+    digest: str
+
+    @classmethod
+    def of(cls, file: Path | str, name: str) -> "Origin":
+        """A file as it is now.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
+        path = Path(file).absolute()
+        try:
+            return cls(str(path), name, digest(path.read_bytes()))
+        except OSError as error:
+            raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+
+    def settings(self) -> dict[str, Any]:
+        """What goes into a manifest's settings."""
+        return {KEY: dataclasses.asdict(self)}
+
+    def unchanged(self, now: "Origin | None", folder: Path | str, instead: str) -> None:
+        """Refuse to go on where the file is not what it was.
+
+        Args:
+            now: the file that the command line names, as it is now.
+            folder: what was begun with it.
+            instead: how to go on all the same in Python.
+
+        Raises:
+            DataError: it is another file, or it has changed.
+        """
+        ways = f"begin a new run, or go on all the same in Python: {instead}"
+        if now is None or now.name != self.name:
+            found = "a name of the zoo" if now is None else f"{now.file}:{now.name}"
+            raise DataError(f"{folder} was begun with {self.file}:{self.name}, not with {found}; name that, {ways}")
+        if now.digest != self.digest:
+            raise DataError(
+                f"{self.file} has changed since {folder} was begun with it (content {now.digest}, then "
+                f"{self.digest}); bring it back, {ways}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,6 +192,21 @@ def known(name: str, kind: type[Entry]) -> Entry:
     return found
 
 
+def origin_of(settings: Mapping[str, Any] | None, folder: Path | str) -> Origin | None:
+    """Where the model of a run folder came from; None where it is one of denizen's own, or began from Python.
+
+    Raises:
+        DataError: the manifest's entry is damaged.
+    """
+    held = (settings or {}).get(KEY)
+    if held is None:
+        return None
+    names = [field.name for field in dataclasses.fields(Origin)]
+    if not isinstance(held, dict) or sorted(held) != sorted(names) or not all(isinstance(held[n], str) for n in names):
+        raise DataError(f"{folder}/manifest.json: settings: {KEY} is {held!r}, expected texts for {', '.join(names)}")
+    return Origin(**held)
+
+
 def named_again(origin: Origin | None, folder: Path, word: str, verb: str) -> None:
     """Refuse to run the file of a folder that the command line does not name.
 
@@ -182,8 +250,6 @@ def maker(word: str) -> Callable[..., Any]:
     Raises:
         ConfigError: there is no such name, file, module or function.
     """
-    from denizen.app import _steps
-
     found: Any = entry(word)
     if found is None:
         if not (_is_place(word) or ":" in word or "." in word):
@@ -200,7 +266,7 @@ def maker(word: str) -> Callable[..., Any]:
             if not callable(found):
                 raise ConfigError(f"{word}: expected a function; {name!r} has type {type(found).__name__}")
             return found
-    return _steps.of_model(word, found) if isinstance(found, ModelEntry) else _steps.of_world(word, found)
+    return steps_of_model(word, found) if isinstance(found, ModelEntry) else steps_of_world(word, found)
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -452,3 +518,57 @@ def _digest(package: Path) -> str:
         if part.is_file()
     ]
     return digest(b"".join(b"%s %d %s" % (name, len(data), data) for name, data in parts))
+
+
+# --- one as a function that builds a step, which doctor, bench and profile look at ------------------------------------
+
+
+Make = Callable[..., Callable[[], Any]]
+REACH = 1.0  # actions of a space without bounds lie within ± that
+
+
+def steps_of_model(word: str, entry: ModelEntry) -> Make:
+    """One step of a run; a batch is a number of replicates.
+
+    Args:
+        word: what names the model.
+        entry: how it is built; its contacts are those that `denizen run` takes by default.
+    """
+
+    def make(batch_size: int = 1, device: Any = None) -> Callable[[], Any]:
+        from denizen import simulate
+        from denizen.app._models import Contacts, build, source
+
+        made = build(word, entry, source(word, entry, Contacts(entry.population)), {})
+        run = simulate(made, 0, replicates=batch_size, device=device, compile=False)
+        run_state = run._run_state
+
+        def step() -> None:  # without the looks at the device between chunks, which are denizen's and not the model's
+            nonlocal run_state
+            run_state, _ = run._stepper.advance(run_state, {})
+
+        return step
+
+    return make
+
+
+def steps_of_world(word: str, entry: WorldEntry) -> Make:
+    """One step of worlds under random actions; a batch is a number of worlds."""
+
+    def make(batch_size: int = 64, device: Any = None) -> Callable[[], Any]:
+        import torch
+
+        from denizen import _tree
+        from denizen._spaces import drawn
+        from denizen.app._build import make_world
+        from denizen.rl import Worlds
+
+        worlds = Worlds(make_world(word, entry, {}), batch_size, device=device)
+        worlds.reset()
+        actors = worlds.env.num_actors
+        lead = (batch_size, *(() if actors is None else (actors,)))
+        action = drawn(worlds.env.action_space, lead, REACH, torch.Generator().manual_seed(0))
+        action = _tree.map_tensors(lambda part: part.to(worlds.device), action)
+        return lambda: worlds.step(action)
+
+    return make

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from denizen._printing import give, say
-from denizen.app._origin import origin_of
-from denizen.app._target import Target, named_again
+from denizen.app._target import Target, named_again, origin_of
 from denizen.app._target import world as find
 from denizen.errors import ConfigError, DataError
 from denizen.zoo import WorldEntry
