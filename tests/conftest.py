@@ -248,7 +248,7 @@ def command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
 @pytest.fixture
 def saves_always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs save whenever they could."""
-    monkeypatch.setattr("denizen.run._folder.RunFolder.every", 0.0)
+    monkeypatch.setattr("denizen._run_folder.RunFolder.every", 0.0)
 
 
 @pytest.fixture(scope="session")

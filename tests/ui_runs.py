@@ -69,8 +69,8 @@ def simulated(folder: Path, steps: int = 12, replicates: int = 3, seed: int = 0,
 
 def lengthened(folder: Path, steps: int, parts: int = 40) -> None:
     """Give a run so many steps of other numbers, in files as a long run writes them."""
+    from denizen._run_folder import encode, write
     from denizen.run import _manifest
-    from denizen.run._folder import encode, write
 
     manifest = _manifest.read(folder)[0]
     worlds, each = len(manifest.setup.worlds), steps // parts

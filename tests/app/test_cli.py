@@ -17,9 +17,9 @@ import torch
 
 import denizen as dz
 from denizen import app, population
+from denizen._run_folder import RunFolder
 from denizen.app import _cli
 from denizen.run import load
-from denizen.run._folder import RunFolder
 from denizen.zoo import ModelEntry, entries
 from denizen.zoo.sir import SIR
 from forked import end_of, fork

@@ -17,10 +17,10 @@ import pytest
 import torch
 
 import denizen as dz
+from denizen._fingerprint import differences, fingerprint
+from denizen._run_folder import kind_of
 from denizen.rl import read_metrics
 from denizen.run import load
-from denizen.run._fingerprint import differences, fingerprint
-from denizen.run._folder import kind_of
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.seir import SEIR
 from denizen.zoo.sir import SIR

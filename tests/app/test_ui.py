@@ -3,7 +3,7 @@
 import pytest
 
 import denizen as dz
-from denizen.run._folder import decode
+from denizen._run_folder import decode
 
 
 @pytest.mark.parametrize("names", ["x,y", "lon,lat"])

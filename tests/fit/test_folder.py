@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.distributions import Beta, LogNormal, Normal, Uniform
 
 import denizen as dz
+from denizen._run_folder import kind_of
 from denizen.errors import DataError, InputError, StorageError
 from denizen.fit import _folder, _ledger, _stored
-from denizen.run._folder import kind_of
 from denizen.space import generators
 from denizen.zoo.sir import sir
 from forked import end_of, fork

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen._fingerprint import describe
 from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Ask, Clock, Course, During, Every, Scale, Trigger, Weekly, When
 from denizen.zoo.sir import sir
@@ -185,9 +186,9 @@ def test_a_run_that_is_resumed_does_not_ask_again(tmp_path: Path) -> None:
 def test_courses_and_questions_in_days_are_what_they_were_in_steps() -> None:
     weekly = Course(target="rate", values=[1.0], days=7).timed(Clock(1.0, "day"))
     daily = Ask(target="rate", groups=["a"], answer=lambda group, step: 0.5, days=1).timed(Clock(1.0, "day"))
-    told = [dz.run._fingerprint.describe(one) for one in (weekly, daily)]
+    told = [describe(one) for one in (weekly, daily)]
     in_steps = Course(target="rate", values=[1.0], every=7), Ask(target="rate", groups=["a"], answer=daily.answer)
-    assert told == [dz.run._fingerprint.describe(one.timed(Clock())) for one in in_steps]
+    assert told == [describe(one.timed(Clock())) for one in in_steps]
     for days in (0, "week"):
         with pytest.raises(InputError, match="Course: days="):
             dz.simulate(Watch(), 1, interventions=[Course(target="rate", values=[1.0], days=days)])
@@ -211,7 +212,7 @@ def test_the_check_takes_a_start() -> None:
 
 def test_the_description_of_steps_is_that_of_older_folders() -> None:
     (placed,) = (doubled(During(days=(20, 40))).timed(Clock(0.5, "day")),)
-    assert dz.run._fingerprint.describe(placed.when) == "During(start=40, stop=80)"
+    assert describe(placed.when) == "During(start=40, stop=80)"
 
 
 def test_the_start_is_kept(tmp_path: Path) -> None:

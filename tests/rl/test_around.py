@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import denizen as dz
+from denizen._fingerprint import differences, fingerprint
 from denizen.rl import ActionRepeat, FrameStack, play
-from denizen.run._fingerprint import differences, fingerprint
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.kuhn import Kuhn
 from denizen.zoo.pendulum import Pendulum

@@ -196,7 +196,7 @@ def test_wrong_normalisers_are_told():
 
 
 def test_trainings_without_one_are_described_as_before():
-    from denizen.run._fingerprint import describe
+    from denizen._fingerprint import describe
 
     assert "normalise_rewards" not in describe(dz.PPO())
     assert "normalise_rewards=True" in describe(dz.PPO(normalise_rewards=True))

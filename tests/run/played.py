@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
+from denizen._run_folder import RunFolder
 from denizen.run import Run
 from denizen.run._chunks import CapturedSteps as CapturedSteps
 from denizen.run._chunks import Chunks as Chunks
 from denizen.run._engine import one_graph as one_graph
-from denizen.run._folder import RunFolder
 from denizen.run._program import build
 from denizen.run._trace import trace
 

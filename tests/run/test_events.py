@@ -11,9 +11,9 @@ from tests.run.played import Played, program_of
 from torch import Tensor
 
 import denizen as dz
+from denizen._run_folder import RunFolder
 from denizen.errors import CapacityError, DataError, InputError, ModelError
 from denizen.run import EventLog, EventTable, load, resume
-from denizen.run._folder import RunFolder
 from denizen.zoo.sir import SIR, infections, sir
 
 LOG = EventLog({"caught": infections})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from denizen.run._fingerprint import differences, fingerprint
+from denizen._fingerprint import differences, fingerprint
 from denizen.zoo.cartpole import CartPole
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from denizen import _atomic
+from denizen import _atomic, _run_folder
 from denizen.errors import DataError, InputError, MissingExtra, StorageError
-from denizen.run import _folder as run_folder
 from denizen.sweeps import _folder, _results, _sweep, load, sweep
 
 DESIGN = {"infect_rate": [0.1, 0.3, 0.5], "infectious_phases": [1, 2]}
@@ -72,7 +71,7 @@ def test_a_kill_at_any_write_loses_nothing_and_doubles_nothing(ring, tmp_path, m
                 raise Killed
 
         with monkeypatch.context() as patch:
-            patch.setattr(run_folder, "write_atomic", mortal)
+            patch.setattr(_run_folder, "write_atomic", mortal)
             # What a killed process cannot do any more.
             patch.setattr(_folder.SweepFolder, "flush", _only_in_order(_folder.SweepFolder.flush))
             try:

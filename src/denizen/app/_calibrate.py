@@ -20,12 +20,12 @@ from denizen.errors import ConfigError, DataError, DenizenError, InputError, nea
 
 if TYPE_CHECKING:
     from denizen._printing import Console
+    from denizen._run_folder import StateFolder
     from denizen.app._cli import Resume, Show
     from denizen.app._export import Export
     from denizen.fit._folder import CalibrationFolder
     from denizen.model import Model
     from denizen.report import Page
-    from denizen.run._folder import StateFolder
 
 # Words of `--method`, and the class of `dz.fit` that each means: "gauss-newton" for GaussNewton.
 METHODS = {
@@ -429,9 +429,9 @@ def safe_in(folder: Path, target: str) -> Iterator[None]:
         folder: of the calibration.
         target: what to name beside the folder to go on; "" where nothing is needed.
     """
+    from denizen._run_folder import kind_of
     from denizen.app._folders import Interrupted
     from denizen.fit._folder import CalibrationFolder
-    from denizen.run._folder import kind_of
 
     try:
         yield

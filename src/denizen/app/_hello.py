@@ -224,8 +224,8 @@ def _page(hello: Hello, nothing: "Run", lockdown: "Run") -> "Page":
     """The report."""
     import numpy as np
 
+    from denizen._run_folder import commit, versions
     from denizen.report import Curve, Page
-    from denizen.run._folder import commit, versions
 
     days = np.arange(1, hello.steps + 1)
     pair = {NOTHING: nothing, LOCKDOWN: lockdown}

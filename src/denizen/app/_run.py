@@ -14,6 +14,7 @@ from tyro.conf import Fixed, FlagCreatePairsOff, Positional, Suppress, UseAppend
 from denizen import ops, run
 from denizen._atomic import status_now
 from denizen._printing import Console, Table, bold, give, say
+from denizen._run_folder import check_free
 from denizen.app import _observed
 from denizen.app._exit import DONE
 from denizen.app._folders import made_folder, resume_command, run_folder, safe_in, stem
@@ -39,7 +40,6 @@ from denizen.model import Model
 from denizen.population import Population
 from denizen.run import EventLog, Run, SavedRun, Snapshots, choose_device, simulate
 from denizen.run import _manifest as manifest
-from denizen.run._folder import check_free
 from denizen.space import Grid
 from denizen.zoo import ModelEntry, entries
 

@@ -359,8 +359,8 @@ def _told() -> Iterator[None]:
 @contextlib.contextmanager
 def _safe_in(folder: Path, target: str) -> Iterator[None]:
     """Around launches: Ctrl-C says how to go on."""
+    from denizen._run_folder import kind_of
     from denizen.app._folders import Interrupted
-    from denizen.run._folder import kind_of
     from denizen.sweeps._folder import SweepFolder
 
     try:

@@ -232,8 +232,8 @@ def _run_into(
     device: str | None,
     console: "Console",
 ) -> int:
+    from denizen._run_folder import check_free
     from denizen.rl import _processes
-    from denizen.run._folder import check_free
 
     if command.seeds > 1 and _processes.rank() == 0:  # all of them, before the first takes its hours
         for seed in range(command.seed, command.seed + command.seeds):

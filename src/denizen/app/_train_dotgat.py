@@ -9,9 +9,9 @@ from tyro.conf import FlagCreatePairsOff, arg
 
 from denizen._atomic import status_now
 from denizen._printing import give, say
+from denizen._run_folder import kind_of
 from denizen.app._report import write_at_end
 from denizen.errors import ConfigError, MissingExtra
-from denizen.run._folder import kind_of
 from denizen.zoo.dotgat.config import Settings
 from denizen.zoo.dotgat.folder import Folder
 

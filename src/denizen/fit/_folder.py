@@ -4,7 +4,7 @@
     checkpoints/given-*          arrays of what was given, such as the targets' values
     checkpoints/fit-*            arrays of what was found, once it is
 
-The rest is as in every run folder, see `denizen.run._folder`. The manifest has what was given as `asked`, the model as
+The rest is as in every run folder, see `denizen._run_folder`. The manifest has what was given as `asked`, the model as
 `model`, and the fit as `found`, all as `denizen.fit._stored` writes them.
 """
 
@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from denizen._atomic import status_now
+from denizen._fingerprint import describe, differences, fingerprint
+from denizen._run_folder import NAME, StateFolder, check_free, kind_of, versions
 from denizen.errors import DataError, InputError, StorageError
 from denizen.fit import _ledger, _stored
 from denizen.fit._setup import Absent
 from denizen.model import Model
-from denizen.run._fingerprint import describe, differences, fingerprint
-from denizen.run._folder import NAME, StateFolder, check_free, kind_of, versions
 
 LEDGER = "launches.bin"
 LATER = "the same call goes on"

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen._fingerprint import describe
 from denizen.errors import InputError
 from denizen.model import Env
 from denizen.rl._settings import Linear, numbers, wholes
 from denizen.rl._worlds import param_numbers
-from denizen.run._fingerprint import describe
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from denizen._arguments import whole
+from denizen._run_folder import check_free
 from denizen.errors import InputError, expect_function
 from denizen.model import Env
 from denizen.rl import _processes as processes
@@ -21,7 +22,6 @@ from denizen.rl._train import Algorithm, new_loop
 from denizen.rl._trained import Trained
 from denizen.rl._worlds import named
 from denizen.rng import MAX_SEED
-from denizen.run._folder import check_free
 
 AT_ONCE = 16  # torch has 32 streams, which others use as well
 

@@ -16,6 +16,7 @@ from typing import Any, cast
 import torch
 
 from denizen._arguments import json_values, number, path, switch, whole
+from denizen._fingerprint import describe, differences, fingerprint
 from denizen.errors import InputError
 from denizen.model import Env
 from denizen.rl import _processes as processes
@@ -38,7 +39,6 @@ from denizen.rl._trained import Trained
 from denizen.rl._training_folder import TrainingFolder, create_together, difference
 from denizen.rl._worlds import named
 from denizen.run import choose_device
-from denizen.run._fingerprint import describe, differences, fingerprint
 
 Algorithm = PPO | GRPO | SAC | TD3 | DQN
 

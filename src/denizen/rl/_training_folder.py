@@ -4,7 +4,7 @@
     checkpoints/best-*.safetensors      the best policy so far
     metrics.jsonl                       one row for each update
 
-The rest is as in every run folder, see `denizen.run._folder`.
+The rest is as in every run folder, see `denizen._run_folder`.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ import torch
 
 from denizen._arguments import path
 from denizen._atomic import open_plain, write_atomic
+from denizen._run_folder import NAME, Entries
 from denizen.errors import DataError, StorageError
 from denizen.rl import _processes as processes
 from denizen.rl._settings import with_present_names
 from denizen.run import StateFolder
-from denizen.run._folder import NAME, Entries
 
 METRICS = "metrics.jsonl"
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from denizen._run_folder import Part, content
+from denizen._run_folder import write as write_part
 from denizen.errors import DataError, InputError, need
-from denizen.run import _folder
 from denizen.run._event_log import Rows, joined
-from denizen.run._folder import Part
 from denizen.run._manifest import Logged, Manifest
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def write(path: Path, old: Manifest, run: "Run") -> tuple[Logged, ...]:
         table = run._event_table(name, {column: values[begin:] for column, values in rows.items()})
         buffer = io.BytesIO()
         polars.DataFrame(table.columns).write_parquet(buffer)
-        part = _folder.write(path, f"events/{stem}-{number:05d}.parquet", old.steps + 1, run.steps, buffer.getvalue())
+        part = write_part(path, f"events/{stem}-{number:05d}.parquet", old.steps + 1, run.steps, buffer.getvalue())
         kinds = {column: str(values.dtype) for column, values in rows.items()}
         made.append(Logged(name, kinds, (*before.get(name, ()), part)))
     return tuple(made)
@@ -57,7 +57,7 @@ def read(path: Path, event: Logged) -> Rows:
         DataError: a file was damaged, or does not hold what the manifest says.
         MissingExtra: polars is not installed.
     """
-    return joined([_decode(_folder.content(path, part), event, part, str(path / part.file)) for part in event.parts])
+    return joined([_decode(content(path, part), event, part, str(path / part.file)) for part in event.parts])
 
 
 def _decode(data: bytes, event: Logged, part: Part, where: str) -> Rows:

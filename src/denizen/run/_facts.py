@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from denizen._fingerprint import describe, fingerprint
+from denizen._run_folder import Part, commit, encode, now, versions
 from denizen.model import series_kinds, tensors
-from denizen.run._fingerprint import describe, fingerprint
-from denizen.run._folder import Part, commit, encode, now, versions
 from denizen.run._manifest import Manifest, Series, Setup
 
 if TYPE_CHECKING:

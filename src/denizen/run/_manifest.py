@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from denizen import _dates
+from denizen._fingerprint import Fingerprint
+from denizen._run_folder import NAME, Part, read_manifest
 from denizen.errors import DataError, InputError
-from denizen.run._fingerprint import Fingerprint
-from denizen.run._folder import NAME, Part, read_manifest
 from denizen.run._narrow import Form, check_form
 
 KIND, FORMAT = "simulation", "denizen run 1"
@@ -112,7 +112,7 @@ class Manifest:
         steps: steps that are safe on disk.
         wanted: steps that the run was asked for.
         setup: see `Setup`.
-        model: fingerprint, see `_fingerprint`.
+        model: fingerprint, see `denizen._fingerprint`.
         series: what is recorded; empty before the first step.
         inputs: file with identities and parameters per replicate.
         checkpoint: file with the state after `steps` steps.

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from denizen._arguments import folder, whole
 from denizen._atomic import refuse_locked
+from denizen._fingerprint import differences, fingerprint
+from denizen._run_folder import content, decode, versions
 from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Clock, Intervention, Model, Setting, bind
 from denizen.rng import Relax
@@ -18,8 +20,6 @@ from denizen.run import _event_files, _facts, _manifest, _saved, _simulate
 from denizen.run._device import VARIABLE, choose_device
 from denizen.run._engine import RunState
 from denizen.run._event_log import EventLog
-from denizen.run._fingerprint import differences, fingerprint
-from denizen.run._folder import content, decode, versions
 from denizen.run._manifest import Manifest, Setup
 from denizen.run._narrow import Form
 from denizen.run._run import Run

@@ -114,7 +114,7 @@ class Run(Results):
         run = cls()
         run._folder, run._out = None, out  # the folder is made by `extend`, which knows how many steps are wanted
         if out is not None:
-            from denizen.run._folder import check_free
+            from denizen._run_folder import check_free
 
             check_free(Path(out))  # before any work
         run.model, run._compile = model, compile

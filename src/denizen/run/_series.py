@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from denizen import _run_folder
 from denizen.errors import DataError
-from denizen.run import _folder, _parquet
+from denizen.run import _parquet
 from denizen.run._manifest import Series
 
 
@@ -21,7 +22,7 @@ def decode(data: bytes, series: Sequence[Series], worlds: int, steps: int, where
     """
     if where.endswith(".parquet"):
         return _parquet.decode(data, series, worlds, steps, where)
-    found, names = _folder.decode(data, where), [entry.name for entry in series]
+    found, names = _run_folder.decode(data, where), [entry.name for entry in series]
     if set(found) != set(names):
         raise DataError(f"{where} holds {sorted(found)}, expected {sorted(names)}")
     for entry in series:

@@ -70,7 +70,7 @@ class Plan:
         """What a reader of any report needs to know beside the experiment's own facts."""
         import torch
 
-        from denizen.run._facts import commit, versions
+        from denizen._run_folder import commit, versions
 
         card = torch.cuda.get_device_name() if torch.cuda.is_available() and self.device != "cpu" else "CPU"
         used = {name: versions()[name] for name in ("denizen", "torch")}

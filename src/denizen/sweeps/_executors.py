@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from denizen._arguments import number
+from denizen._run_folder import decode, encode
 from denizen.errors import DenizenError, InputError, need
-from denizen.run._folder import decode, encode
 
 ROWS = "rows"  # of the table of a launch: the name of a tensor beside its series
 PURPOSE = "sweep on a Ray cluster"

@@ -5,7 +5,7 @@
     sweep.parquet, summary.csv   tables, once all rows are done
     report.html                  pictures, where the command line made it
 
-The rest is as in every run folder, see `denizen.run._folder`. A row is a set in a world: number ``set * replicates +
+The rest is as in every run folder, see `denizen._run_folder`. A row is a set in a world: number ``set * replicates +
 replicate``. Launches that end are kept together until a save is due; a kill loses what was launched since.
 """
 
@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from denizen._atomic import status_now
+from denizen._fingerprint import differences
+from denizen._run_folder import NAME, Part, StateFolder, check_free, content, decode, encode, kind_of, versions, write
 from denizen.errors import DataError, InputError, StorageError
-from denizen.run._fingerprint import differences
-from denizen.run._folder import NAME, Part, StateFolder, check_free, content, decode, encode, kind_of, versions, write
 from denizen.sweeps._executors import ROWS
 from denizen.sweeps._knobs import Knob
 from denizen.sweeps._subject import Points

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from denizen._fingerprint import describe, fingerprint
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model import Intervention, Model
-from denizen.run._fingerprint import describe, fingerprint
 from denizen.run._rows import called, simulated
 from denizen.run._simulate import model_to_run
 from denizen.run._table import check_names

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from denizen._arguments import folder as folder_path
 from denizen._arguments import json_values, number, switch, whole
+from denizen._fingerprint import describe
 from denizen._printing import progress as progress_bar
+from denizen._run_folder import decode, encode
 from denizen.errors import InputError, nearest
 from denizen.model import Clock, Course, Intervention, Model, extent
 from denizen.perf.watch import free
 from denizen.rng import MAX_SEED
 from denizen.run import choose_device
-from denizen.run._fingerprint import describe
-from denizen.run._folder import decode, encode
 from denizen.run._rows import at_once
 from denizen.sweeps import _knobs
 from denizen.sweeps._designs import as_design

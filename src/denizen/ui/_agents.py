@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from denizen._run_folder import content, decode, while_it_goes_on
 from denizen.errors import DataError, InputError, nearest
 from denizen.run import _manifest
 from denizen.run._drawing import MOST_AGENTS, MOST_EDGES
-from denizen.run._folder import content, decode, while_it_goes_on
 from denizen.run._narrow import Form, widen
 from denizen.run._zarr import StoredSnapshots
 from denizen.ui._curves import packed

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from denizen._atomic import digest, status_now
+from denizen._run_folder import KINDS, NAME, read_object
 from denizen.errors import DataError
-from denizen.run._folder import KINDS, NAME, read_object
 
 DEEP = 4  # folders within folders
 MOST = 5_000  # runs that are listed
