@@ -1,5 +1,6 @@
 """`denizen calibrate`, and `show` and `resume` of its folder."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -7,11 +8,8 @@ import numpy as np
 import pytest
 
 import denizen as dz
-from denizen.app._calibrate import METHODS
-from denizen.app._models import Contacts, source
-from denizen.run import _rows
+from denizen.run import Run
 from denizen.space import generators
-from denizen.zoo.sir import ENTRY as sir_entry
 from denizen.zoo.sir import sir
 
 TOWN = ["sir", "--agents", "400", "--mean-degree", "8", "--seed", "3", "--set", "infect_rate=0.04"]
@@ -35,17 +33,28 @@ def cases(denizen, weekly):
     return denizen
 
 
+@pytest.fixture(scope="module")
+def fitted(prepared, tmp_path_factory):
+    """A small calibration, for tests that begin with one and leave it as it is: its folder."""
+    place = tmp_path_factory.mktemp("fitted")
+    (place / "few.csv").write_text("cases\n3\n4\n6\n9\n12\n")
+    words = ["sir", "--agents", "300", "--mean-degree", "8", "--seed", "3", "--fit", "infect_rate", "--quiet"]
+    words += ["--targets", place / "few.csv", "--column", "cases", "--replicates", "2", "--option", "iterations=1"]
+    prepared("calibrate", *words, "--out", place / "r")
+    return place / "r"
+
+
 def interrupted_at(monkeypatch, launch):
     """Ctrl-C comes in that launch."""
-    real, calls = _rows.simulate, []
+    real, calls = Run.extend, []
 
-    def simulate(*args, **options):
+    def extend(*args, **options):
         calls.append(1)
         if len(calls) == launch:
             raise KeyboardInterrupt
         return real(*args, **options)
 
-    monkeypatch.setattr(_rows, "simulate", simulate)
+    monkeypatch.setattr(Run, "extend", extend)
 
 
 def test_a_curve_is_fitted(cases, weekly):
@@ -127,13 +136,9 @@ def test_scenarios_are_compared(cases):
         (["r", "--model", "city.py:A", "--b", "infect_rate=1"], "begun with sir of the zoo; leave city.py:A out"),
     ],
 )
-def test_what_cannot_be_compared_is_one_line(cases, words, message):
-    model = sir(generators.erdos_renyi(300, 8.0, seed=3))
-    kept = {"config": {"model": "sir", "agents": 300, "mean_degree": 8.0, "seed": 3}}
-    options = {"priors": ["infect_rate"], "replicates": 2, "seed": 3, "device": "cpu", "progress": False}
-    facts = source("sir", sir_entry, Contacts(agents=300, mean_degree=8.0, seed=3)).facts
-    dz.calibrate(model, {"cases": [3.0, 4.0, 6.0, 9.0, 12.0]}, **options, out="r", settings={**kept, "source": facts})
-    code, out, err = cases("compare", *words)
+def test_what_cannot_be_compared_is_one_line(fitted, denizen, words, message):
+    Path("r").symlink_to(fitted)
+    code, out, err = denizen("compare", *words)
     assert (code, out) == (2, "")
     assert message in err
     assert len(err.splitlines()) == 1
@@ -201,10 +206,14 @@ def test_dates_place_the_rows(cases):
     assert one.params == other.params
 
 
-def test_methods_have_words():
-    assert METHODS["gauss-newton"] == "GaussNewton"
-    assert METHODS["cmaes"] == "CMAES"
-    assert [METHODS[word] for word in ("npe", "nle", "nre")] == ["NPE", "NLE", "NRE"]
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [("gauss-newton", "GaussNewton"), ("cmaes", "CMAES"), ("npe", "NPE"), ("nle", "NLE"), ("nre", "NRE")],
+)
+def test_methods_have_words(cases, word, name):
+    settings = ", ".join(sorted(field.name for field in dataclasses.fields(getattr(dz.fit, name))))
+    told = cases("calibrate", "sir", "--agents", "30", *FIT, "--method", word, "--option", "nothing=1")
+    assert told[::2] == (2, f"error --option nothing=1: unknown; valid: {settings}\n")
 
 
 @pytest.mark.parametrize(

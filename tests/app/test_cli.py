@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 import time
@@ -14,16 +15,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.run.played import save_always
 
 import denizen as dz
 from denizen import app, population
-from denizen._run_folder import RunFolder
-from denizen.app import _cli
 from denizen.run import load
 from denizen.zoo import ModelEntry, entries
 from denizen.zoo.sir import SIR
 from forked import end_of, fork
 
+PROGRAMS = Path(__file__).with_name("programs")
 SMALL = ["sir", "--agents", "300", "--steps", "12", "--replicates", "2"]
 
 
@@ -63,21 +64,20 @@ def test_notes_leave_out_what_is_done(denizen, tmp_path):
 
 
 def test_warnings_of_denizen_are_notes(denizen, monkeypatch):
-    def warns(*_):
-        warnings.warn("numba is missing", stacklevel=1)
-        return 0
-
-    there = str(Path(_cli.__file__).with_name("_check.py"))
-    made = {"warnings": warnings}
-    exec(compile("def ours(*_):\n    warnings.warn('numba is [missing]')\n    return 0", there, "exec"), made)
-    monkeypatch.setattr(_cli, "run", warns)
+    shutil.copy(PROGRAMS / "warns.py", "warns.py")
+    monkeypatch.setattr(sys, "path", [*sys.path])
     with pytest.warns(UserWarning, match="numba is missing"):
-        told = denizen("models")
-    assert told == (0, "", "")
+        told = denizen("run", "warns.py:SIR", *SMALL[1:], "--quiet", "--out", "r")
+    assert told == (0, "r\n", "")
+    sys.modules.pop("warns")
+    denizen("run", *SMALL, "--quiet", "--out", "s")
+    file = Path("s/manifest.json")
+    file.write_text(file.read_text().replace(f'"torch": "{torch.__version__}"', '"torch": "[older]"'))
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        monkeypatch.setattr(_cli, "run", made["ours"])
-        assert denizen("models") == (0, "", "note: numba is [missing]\n")
+        code, out, err = denizen("resume", "s", "--steps", "1", "--quiet")
+    assert (code, out) == (0, "s\n")
+    assert re.fullmatch(r"note: s was begun with .*\[older\].*\n", err)
 
 
 def test_covid_says_what_a_reader_should_know(denizen):
@@ -299,7 +299,8 @@ def test_interrupted_runs_are_saved(tmp_path, number):
 
     def work():
         os.chdir(tmp_path)
-        RunFolder.every, sys.argv = 0.3, [*words, "--no-compile"]
+        save_always()
+        sys.argv = [*words, "--no-compile"]
         app.main()
 
     child, metrics = fork(work, tmp_path / "told.txt"), tmp_path / "r" / "metrics"
@@ -316,23 +317,18 @@ def test_interrupted_runs_are_saved(tmp_path, number):
 
 
 def test_a_device_that_fails(denizen, monkeypatch):
-    from denizen.run._engine import Stepper
-
-    real = Stepper.advance
-
-    def advance(stepper, carry, answers):
-        if int(carry.step) == 7:
-            raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore words")
-        return real(stepper, carry, answers)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Stepper, "advance", advance)
-        code, _, err = denizen("run", *SMALL, "--out", "r")
+    shutil.copy(PROGRAMS / "device_that_fails.py", "flu.py")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert denizen("run", "flu.py:Flu", "--steps", "0", "--quiet", "--out", "r")[0] == 0
+    Path("broken.txt").write_text("7")
+    code, _, err = denizen("resume", "r", "flu.py:Flu", "--steps", "12")
     assert code == 2
     assert "the device failed: CUDA error: an illegal memory access was encountered\n0 steps are safe" in err
     assert "denizen resume r" in err
     assert "Traceback" not in err
-    assert denizen("resume", "r")[0] == 0
+    Path("broken.txt").unlink()
+    assert denizen("resume", "r", "flu.py:Flu")[0] == 0
+    sys.modules.pop("flu")
     assert load("r").steps == 12
 
 

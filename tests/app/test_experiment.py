@@ -1,16 +1,12 @@
 """`denizen experiment`, small: it trains, evaluates, writes its report, and goes on where it stopped."""
 
+import fcntl
 import json
 import signal
-from pathlib import Path
 
 import pytest
 
-from denizen._atomic import locked
-from denizen.app._experiment import Experiment
-from denizen.errors import ConfigError
-from denizen.studies._experiment import begin
-from denizen.studies.goodhart import Goodhart
+import denizen as dz
 
 SMALL = [
     "experiment",
@@ -48,18 +44,17 @@ SMALL = [
 
 @pytest.mark.slow
 def test_an_experiment_goes_from_training_to_report_and_is_resumed(denizen, tmp_path, monkeypatch):
-    from denizen.rl import _loop
+    plain, seen = dz.PPO.update, []
 
-    plain, seen = _loop.Loop._judge, []
-
-    def judge(self, metrics):
-        plain(self, metrics)
-        seen.append(self.done)
-        if len(seen) == 5:  # in the second training
+    def update(algorithm, training):
+        metrics = plain(algorithm, training)
+        seen.append(metrics)
+        if len(seen) == 6:  # in the second training
             signal.raise_signal(signal.SIGINT)
+        return metrics
 
     with monkeypatch.context() as patched:
-        patched.setattr(_loop.Loop, "_judge", judge)
+        patched.setattr(dz.PPO, "update", update)
         code, _, err = denizen(*SMALL)
         assert (code, err.splitlines()[-1]) == (130, "interrupted; go on with the same command")
     code, out, err = denizen(*SMALL, "--quiet")
@@ -98,46 +93,10 @@ def test_wrong_words_are_named(denizen, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_wrong_flag_does_not_bind_the_folder(tmp_path):
-    begin(tmp_path / "out", {"steps": "abc"})
-    begin(tmp_path / "out", {"steps": "300"})  # nothing had been trained
-    (tmp_path / "out/cartpole").mkdir()
-    begin(tmp_path / "out", {"steps": "300"})
-    with pytest.raises(ConfigError, match="steps 300, not 400"):
-        begin(tmp_path / "out", {"steps": "400"})
-
-
-def test_a_folder_of_something_else_is_left_alone(tmp_path):
-    (tmp_path / "manifest.json").touch()
-    with pytest.raises(ConfigError, match="something else than an experiment"):
-        begin(tmp_path, {"steps": "300"})
-    assert not (tmp_path / "experiment.json").exists()
-
-
-def test_a_mode_that_is_named_twice_counts_once():
-    command = Experiment("goodhart", ("proxy", "proxy"), "256", 1, 4, 20, out=Path("exp"))
-    assert [mode for mode, _, _ in Goodhart(command.plan()).trainings()] == ["proxy"]
-
-
-def test_a_training_that_was_killed_before_its_first_save_begins_anew(tmp_path, monkeypatch):
-    from denizen.rl import _loop
-
-    def killed(loop):
-        raise KeyboardInterrupt
-
-    settings = {"world_name": "cartpole", "algo": "ppo", "steps": "256", "set": {}, "world": {}, "policy": {}}
-    plan = Experiment("learners", device="cpu", quiet=True).plan()
-    with monkeypatch.context() as patched:
-        patched.setattr(_loop.Updates, "warm_up", killed)
-        with pytest.raises(KeyboardInterrupt):
-            plan.train(settings, 0, tmp_path / "seed-0")
-    plan.train(settings, 0, tmp_path / "seed-0")
-    assert json.loads((tmp_path / "seed-0/manifest.json").read_text())["status"] == "finished"
-
-
 def test_an_experiment_at_work_is_left_alone(denizen, tmp_path):
     (tmp_path / "exp").mkdir()
-    with locked(tmp_path / "exp"):
+    with (tmp_path / "exp/.lock").open("w") as lock:  # as another process holds it
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         code, _, err = denizen(*LEARNERS)
     assert code != 0
     assert "another run is writing to it now" in err
@@ -210,14 +169,6 @@ def test_a_report_of_learners_has_means_intervals_and_curves(tmp_path):
     assert "| fruits | at random |  | -10.40 |  |  |  |  |" in lines
     assert "| hardware | CPU |" in lines
     assert (tmp_path / "report/curves.png").stat().st_size > 10_000
-
-
-def test_the_original_objective_is_that_of_the_library():
-    from denizen import GRPO
-    from denizen.app._settings import fill
-    from denizen.studies.learners import ORIGINAL
-
-    assert fill(GRPO, ORIGINAL, "--set") == GRPO.original()
 
 
 def test_learners_refuse_what_is_not_theirs(denizen):

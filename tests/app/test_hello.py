@@ -1,18 +1,14 @@
 """`denizen hello`: two scenarios, curves in the terminal, a page; and the main paths with the core alone."""
 
-import io
+import html
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from denizen._printing import Console
-from denizen.app import _hello
-from denizen.app._terminal import SIGNS, Curves
 from denizen.run import Run, load
 
 SMALL = ("hello", "--agents", "300", "--replicates", "4", "--steps", "40")
@@ -39,15 +35,16 @@ def test_the_page_tells_the_paired_difference(finished):
 
 def test_until_the_lockdown_both_runs_are_the_same(finished):
     nothing, lockdown = load(finished / "nothing"), load(finished / "lockdown")
-    day = _hello.DAY
+    day = 20
     for name in nothing.series_names:
         assert nothing[name][:, :day].equal(lockdown[name][:, :day])
     assert not nothing["cases"][:, day].equal(lockdown["cases"][:, day])
 
 
 def test_the_code_on_the_page_gives_the_same(finished, capsys):
-    made = {}
-    exec(_hello.PYTHON.format(agents=300, replicates=4, steps=40, seed=0, degree=10, day=20, factor=0.3), made)
+    page, made = html.unescape((finished / "report.html").read_text()), {}
+    (code,) = re.findall(r"^.*(import denizen as dz\n[^<]*)", page, re.MULTILINE)
+    exec(code, made)
     for name, run in (("nothing", made["nothing"]), ("lockdown", made["closed"])):
         assert run["cases"].equal(load(finished / name)["cases"])
     assert "difference" in capsys.readouterr().out
@@ -119,49 +116,3 @@ def test_main_paths_need_the_core_alone(tmp_path):
     done = subprocess.run([sys.executable, PROGRAM, *commands], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "note: numba" not in done.stderr  # the process has said it before, as a warning
-
-
-# --- curves in a terminal ---------------------------------------------------------------------------------------------
-
-
-def drawn(curves, width, encoding="utf-8", height=30, steps=90):
-    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    console = Console(file=file, width=width, height=height, color_system=None)
-    console.print(Curves(curves, steps, "day", (20, "lockdown, day 20")))
-    file.flush()
-    return file.buffer.getvalue().decode(encoding).splitlines()
-
-
-RISING = {"nothing": [float(k) for k in range(90)], "lockdown": [min(k, 20.0) for k in range(90)]}
-
-
-@pytest.mark.parametrize("width", [24, 39, 40, 80, 200])
-def test_curves_fit_the_terminal_and_name_themselves(width):
-    lines = drawn(RISING, width)
-    assert max(map(len, lines)) <= width
-    assert len(lines) <= 16
-    assert {"nothing", "lockdown"} <= {word for line in lines for word in line.split()}
-    assert lines[0].split()[0] == "89"
-
-
-def test_curves_are_where_their_values_are():
-    lines = [
-        line.partition("|")[2].removesuffix(" nothing").removesuffix(" lockdown")
-        for line in drawn(RISING, 80, "ascii")[:12]
-    ]
-    rising = [row for row, line in enumerate(lines) if SIGNS[0] in line]
-    assert rising == list(range(9))  # beneath them both curves are one
-    assert lines[0].index(SIGNS[0]) > lines[5].index(SIGNS[0])
-    level = {row for row, line in enumerate(lines) if SIGNS[1] in line[30:50]}
-    assert level == {round((1 - 20 / 89) * 11)}
-
-
-@given(
-    st.dictionaries(st.sampled_from(["a", "bb", "ccc"]), st.lists(st.floats(0, 1e12), max_size=60), min_size=1),
-    st.integers(20, 120),
-    st.integers(1, 40),
-    st.sampled_from(["utf-8", "ascii"]),
-)
-def test_curves_of_any_numbers_are_drawn(curves, width, height, encoding):
-    lines = drawn(curves, width, encoding, height, steps=60)
-    assert max(map(len, lines)) <= width

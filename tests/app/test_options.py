@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from denizen.app import _target
-from denizen.app._build import make_world
-from denizen.errors import ConfigError
+from trainings import read_manifest
 
 PROGRAMS = Path(__file__).with_name("programs")
 
@@ -41,13 +39,19 @@ def test_an_option_of_another_kind_is_told_where_it_enters(town, world, pair, ex
 
 
 def test_values_are_of_the_declared_kind(town):
-    entry = _target.world("town.py:Walk").entry
-    texts = {"size": "1e3", "low": "2", "hard": "true", "way": "b", "name": "5", "widths": "3,4,5", "gain": "2"}
-    env = make_world("town.py:Walk", entry, texts)
-    assert (env.size, env.low, env.hard, env.way, env.name, env.widths) == (1000, 2, True, "b", "5", (3, 4, 5))
-    assert isinstance(env.low, int)  # as it was before kinds were read: fingerprints of folders tell 2 from 2.0
-    with pytest.raises(ConfigError, match="did you mean 'size'"):
-        make_world("town.py:Walk", entry, {"sizes": "3"})
+    small = ["train", "town.py:Walk", "--steps", "16", "--no-compile", "--set", "num_envs=2", "num_steps=8"]
+    texts = ["size=1e3", "low=2", "hard=true", "way=b", "name=5", "widths=3,4,5", "gain=2"]
+    assert town(*small, "--quiet", "--out", "r", "--world", *texts) == (0, "r\n", "")
+    assert read_manifest(Path("r"))["env"]["fields"] == {
+        "gain": "float32 number 2.0",
+        "size": "1000",
+        "low": "2",  # as it was before kinds were read: fingerprints of folders tell 2 from 2.0
+        "hard": "True",
+        "way": "'b'",
+        "name": "'5'",
+        "widths": "[3, 4, 5]",
+    }
+    assert "did you mean 'size'" in town(*small, "--world", "sizes=3")[2]
 
 
 @pytest.mark.parametrize(

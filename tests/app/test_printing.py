@@ -6,42 +6,18 @@ import json
 import os
 import re
 import sys
-import threading
 from pathlib import Path
 
 import pytest
-import torch
-from PIL import Image
 from rich.console import Console as Foreign
-from rich.console import Group
 
 import denizen as dz
 from denizen import app
-from denizen._printing import Console, Table, plain, say
-from denizen.app import _cli, _watch
-from denizen.app._settings import whole
 from denizen.perf import BenchCase, BenchReport
 
 SOURCE = Path(app.__file__).parents[1]
 NAME = "r[1] [bold]x[/] :smile: ü"
 SMALL = ["sir", "--agents", "60", "--steps", "2", "--replicates", "2", "--no-compile"]
-
-
-def test_texts_are_what_they_are():
-    table = Table("[red]head[/]", title="a[b]:smile:")
-    table.add_column("[x]")
-    table.add_row("pip install 'denizen[plot]'", "[/nothing]")
-    for console in (Console(file=io.StringIO(), width=90), Foreign(file=io.StringIO(), width=90)):
-        console.print(table)
-        for text in ("[red]head[/]", "[x]", "a[b]:smile:", "denizen[plot]", "[/nothing]"):
-            assert text in console.file.getvalue()
-    console = Console(file=io.StringIO(), width=20)
-    say(console, "runs/[old]/", Path(NAME), "  ", ("[b]", "bold"))
-    assert console.file.getvalue() == f"runs/[old]/{NAME}  [b]\n"  # not broken at the end of the screen either
-    assert "12345" in plain("x" * 40 + " 12345", 60)
-    foreign = Foreign(file=io.StringIO(), width=20)
-    say(foreign, f"{NAME} is read by another console of rich's")
-    assert foreign.file.getvalue() == f"{NAME} is read by another console of rich's\n"
 
 
 def test_everything_is_printed_in_one_place():
@@ -94,21 +70,6 @@ def test_trainings_in_brackets_too(denizen, monkeypatch):
     assert "pip install 'denizen[plot]'" in out
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     assert "pip install 'denizen[plot]'" in denizen("watch", NAME, "--gif", "a.gif")[2]
-
-
-def test_a_bar_with_a_title_in_brackets(monkeypatch):
-    import rich
-
-    from denizen.rl._live import live_view
-    from denizen.run._progress import progress_bar
-
-    for view in (progress_bar(4, True, "a[b] [/]", 2), live_view(4, True, "a[b] [/]")):
-        out = io.StringIO()
-        monkeypatch.setattr(rich, "_console", Foreign(file=out, force_terminal=True, width=100, color_system=None))
-        with view as advance:
-            (advance if callable(advance) else advance[0])(4)
-        assert "a[b] [/]" in out.getvalue()
-        assert "4/4" in out.getvalue()
 
 
 def test_reports_keep_brackets_in_any_console():
@@ -175,40 +136,7 @@ def test_letters_that_the_encoding_lacks(monkeypatch, tmp_path):
     assert b"run folder  \\xfc\\udcff" in held.getvalue()
 
 
-# --- help -------------------------------------------------------------------------------------------------------------
-
-COMMANDS = list(_cli.COMMANDS)
-
-
-@pytest.mark.parametrize("columns", ["80", "120"])
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_keeps_its_lines(denizen, monkeypatch, command, columns):
-    text = _cli._load(command).about
-    monkeypatch.setenv("COLUMNS", columns)
-    code, out, _ = denizen(*command.split(), "--help")
-    assert code == 0
-    shown = [line.rstrip() for line in out.splitlines()]
-    for line in text.rstrip().splitlines():
-        assert line.rstrip() in shown, line
-    options = [line for line in shown if not line.startswith("usage:") and line not in text.splitlines()]
-    assert max(map(len, options)) <= int(columns)
-    for odd in ("(default: )", "(default: '')", "{None}"):
-        assert odd not in out
-
-
 # --- numbers and their origin -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("text", ["100", "1e2", "0.1k", "1E+2", "1_00"])
-def test_whole_numbers_are_read_alike_by_all_commands(text):
-    assert _cli.parse(["run", "sir", "--agents", text]).agents == 100
-    assert _cli.parse(["train", "cartpole", "--batch-size", text]).batch_size == 100
-    assert _cli.parse(["train", "dotgat", "--agents", text]).settings.agents == 100
-    assert _cli.parse(["resume", "r", "--steps", text]).steps == 100
-    assert _cli.parse(["evaluate", "r", "--worlds", text]).worlds == 100
-    assert _cli.parse(["bench", "a", "--rounds", text]).rounds == 100
-    assert whole(text) == 100
-    assert _cli.parse(["run", "covid", "--population", f"synthetic:astoria:{text}"]).place() == "synthetic:astoria:100"
 
 
 @pytest.mark.parametrize("text", ["1.5", "1e-3", "1.0", "x", "", "1e", "nan"])
@@ -217,10 +145,6 @@ def test_what_is_no_whole_number_is_told_alike(denizen, text):
         code, _, err = denizen(*words, text)
         assert code == 2
         assert "expected a whole number such as 5000, 500k, 1.5M or 1e3" in " ".join(err.split())
-
-
-def test_decimal_fractions_of_millions_are_whole():
-    assert [whole(text) for text in ("1.1M", "2.3M", "4.35M", "0.001k")] == [1_100_000, 2_300_000, 4_350_000, 1]
 
 
 @pytest.mark.parametrize(
@@ -260,25 +184,6 @@ def test_the_same_of_trainings(denizen, toml, words, message):
     assert (code, out) == (2, "")
     assert err.startswith(message)
     assert words == ["--world", "rows=9"] == ("(row from --config pole.toml)" in err and words) or "from --c" not in err
-
-
-def test_1e3_in_a_file_is_what_it_is_behind_a_flag(tmp_path):
-    (tmp_path / "a.toml").write_text("agents = 1e3\nmean_degree = 1e1\n[set]\ninfect_rate = 2.5e-1\n")
-    config = _cli.parse(["run", "sir", "--config", str(tmp_path / "a.toml")])
-    assert (config.agents, config.mean_degree, config.pairs()) == (1000, 10.0, {"infect_rate": "0.25"})
-
-
-def test_a_file_that_can_be_read_once(tmp_path):
-    """Such as `--config <(…)` of a shell."""
-    os.mkfifo(tmp_path / "pipe")
-    text = 'world_name = "cartpole"\nquiet = true\ntogether = true\n[set]\nnum_envs = 4\n'
-    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=(text,), daemon=True)
-    writer.start()
-    from denizen.app._train import _with_file
-
-    command = _with_file(_cli.parse(["train", "--config", str(tmp_path / "pipe"), "--seed", "3"]))
-    writer.join()
-    assert (command.quiet, command.together, command.seed, command.world_name) == (True, True, 3, "cartpole")
 
 
 # --- folders and traces of others -------------------------------------------------------------------------------------
@@ -336,36 +241,3 @@ def test_a_foreign_folder_is_told_as_such(denizen, kind, words):
     assert code == 2
     assert err.startswith("error ")
     assert "denizen-error" not in err
-
-
-# --- pictures ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("columns", [20, 60, 200])
-def test_a_picture_stays_within_the_screen(columns):
-    console = Console(file=io.StringIO(), width=columns, color_system=None)
-    pixels = torch.full((48, 96, 3), 255, dtype=torch.uint8)
-    pixels[10:14, 40:60] = 0
-    lines = ["+" + "-" * 70 + "+", "|" + "o" * 70 + "|", "score 3"]
-    for picture in (pixels, lines, (pixels, (torch.rand(4), torch.rand(4))), (lines, (torch.rand(2, 9, 9),) * 2)):
-        console.file = io.StringIO()
-        console.print(Group(_watch._shown(picture, console)))
-        shown = console.file.getvalue().splitlines()
-        assert max(map(len, shown)) <= columns
-        if picture is lines:
-            assert len(shown) == len(lines)  # none goes on in the next
-        if picture is pixels:  # what is there can be told where there are no colours
-            assert any(set(line.strip()) <= set("▀▄█") and line.strip() for line in shown)
-            assert shown[0].strip() == ""
-
-
-def test_lines_of_text_that_grow_make_an_animation_of_one_size(tmp_path):
-    frames = [["#" * k, "week"] for k in (1, 40, 12)]
-    _watch._write(tmp_path / "a.gif", frames, 10.0)
-    with Image.open(tmp_path / "a.gif") as gif:
-        assert gif.n_frames == 3
-        size, seen = gif.size, []
-        for number in range(3):
-            gif.seek(number)
-            seen.append(gif.convert("L").point(lambda value: 255 * (value < 128)).getbbox()[2])
-    assert size[0] > seen[1] > seen[2] > 0  # the longest fits, and others are not stretched

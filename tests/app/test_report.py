@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import denizen as dz
-from denizen.report._training import POINTS, Training, curves_of
+from denizen.errors import ModelError
 from denizen.rl import read_metrics
 from denizen.space.generators import erdos_renyi
 from denizen.zoo.sir import sir as sir_of
@@ -125,11 +125,6 @@ def test_a_run_that_was_not_begun_by_the_command_line(denizen):
 # --- trainings --------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(autouse=True)
-def _short_films(monkeypatch):
-    monkeypatch.setattr("denizen.app._trained.FILM_STEPS", 10)
-
-
 def test_a_training_shows_returns_settings_and_a_film(denizen):
     shutil.copytree(STORED / "training_ppo", "r")
     assert denizen("report", "r")[0] == 0
@@ -153,15 +148,6 @@ def test_seeds_of_a_training_are_one_curve(denizen):
     assert "r, seed 1, was" in words_of(Path("r/report.html"))
 
 
-def test_the_band_goes_from_the_lowest_seed_to_the_highest():
-    seeds = [[{"steps": 8 * k, "entropy": float(k * seed)} for k in range(1, 5)] for seed in (1, 2, 6)]
-    (curve,) = curves_of([Training("a", [], seeds, [])], "entropy")
-    assert list(curve.x) == [8, 16, 24, 32]
-    assert [list(one) for one in (curve.low, curve.middle, curve.high)] == [
-        [k * s for k in (1, 2, 3, 4)] for s in (1, 2, 6)
-    ]
-
-
 def test_a_world_that_fails_to_draw_itself_leaves_the_film_out(denizen, monkeypatch):
     from denizen.zoo.cartpole import CartPole
 
@@ -178,35 +164,6 @@ def test_trainings_stand_beside_each_other_also_those_of_python(denizen):
     curves = charts_of(Path("report.html"))[0]["curves"]
     assert [curve["name"] for curve in curves] == ["training_grpo", "training_ppo_python"]
     assert [curve["colour"] for curve in curves] == [0, 1]
-
-
-def test_many_updates_become_means_of_neighbours():
-    rows = [{"step": k, "steps": 8 * k, "return_mean": float(k % 2)} for k in range(1, 3001)]
-    rows[4]["return_mean"] = float("nan")
-    (curve,) = curves_of([Training("a", [], [rows], [])], "return_mean")
-    assert len(curve.middle) == POINTS
-    assert curve.middle[1:] == pytest.approx([0.5] * (POINTS - 1))
-    assert (set(curve.low), set(curve.high)) == ({0.0}, {1.0})
-    assert curves_of([Training("a", [], [rows], [])], "entropy") == []
-
-
-def test_roles_have_curves_of_their_own():
-    rows = [{"steps": k, "return_mean": 0.0, "fox/return_mean": k, "hen/return_mean": -k, "fox/kl": k} for k in (1, 2)]
-    rows[1]["hen/validation_return"] = 3.0
-    plain = [{"steps": k, "return_mean": 5.0} for k in (1, 2)]
-    roles, other = Training("a", [], [rows], []), Training("b", [], [plain], [])
-    assert [(c.name, c.colour, c.middle[-1]) for c in curves_of([roles], "return_mean")] == [
-        ("fox", 0, 2),
-        ("hen", 1, -2),
-    ]
-    assert [(c.name, c.colour) for c in curves_of([roles, other], "return_mean")] == [
-        ("a fox", 0),
-        ("a hen", 1),
-        ("b", 2),
-    ]
-    assert [(c.name, c.colour) for c in curves_of([roles], "validation_return")] == [("hen", 1)]
-    assert [c.name for c in curves_of([roles], "kl")] == ["fox"]
-    assert [c.name for c in curves_of([roles], "steps")] == ["a"]
 
 
 # --- calibrations -----------------------------------------------------------------------------------------------------
@@ -247,12 +204,10 @@ def test_a_calibration_is_reported_again_with_the_same_curves(denizen, fitted):
 
 
 def test_a_fit_whose_draws_cannot_be_simulated_is_reported_all_the_same(denizen, fitted, monkeypatch):
-    from denizen.errors import ModelError
-
-    def fails(fit):
+    def fails(*_, **__):
         raise ModelError("rng.bernoulli('heal') got a value out of range")
 
-    monkeypatch.setattr("denizen.report._calibration.seen_targets", fails)
+    monkeypatch.setattr(dz.fit.Target, "windows", fails)
     assert denizen("report", str(fitted), "--out", "r.html")[0] == 0
     told = "Draws of the fit could not be simulated: rng.bernoulli('heal')"
     assert told in words_of(Path("r.html"))

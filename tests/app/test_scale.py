@@ -1,45 +1,26 @@
 """Factors of parameters and layers on the command line: `denizen run --scale`."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
 import denizen as dz
-from denizen.app._settings import scales
-from denizen.errors import ConfigError
 from denizen.model import During, Scale
 from denizen.space.generators import erdos_renyi
 from denizen.zoo.sir import sir
-
-
-def test_words_are_interventions():
-    made = scales({"infect_rate": "0.5@2:4, 0@6", "contacts.school": "0@2020-03-15:2020-04-01", "seed_share": "2"})
-    assert [(one.target, one.factor, one.name) for one in made] == [
-        ("infect_rate", 0.5, "scale infect_rate"),
-        ("infect_rate", 0.0, "scale infect_rate 2"),
-        ("contacts.school", 0.0, "scale contacts.school"),
-        ("seed_share", 2.0, "scale seed_share"),
-    ]
-    assert [one.when for one in made] == [
-        During(days=(2.0, 4.0)),
-        During(days=(6.0,)),
-        During(dates=("2020-03-15", "2020-04-01")),
-        During(0),
-    ]
-    assert scales({"dawdle": "0@20:40"}, "step")[0].when == During(20, 40)
-    assert scales({"dawdle": "0.5@1e-1:5"})[0].when == During(days=(0.1, 5.0))  # no date
-
 
 WRONG = ["half", "0.5@", "0.5@40:20", "0.5@1:2:3", "nan@3", "0.5@-1", "0.5@20-40", "0.5@20:2020-03-01"]
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_words_that_mean_nothing_are_told_with_the_flag(text):
-    for unit in ("day", "step"):
-        with pytest.raises(ConfigError, match=r"^--scale infect_rate=.*FACTOR@FROM:UNTIL"):
-            scales({"infect_rate": text}, unit)
+def test_words_that_mean_nothing_are_told_with_the_flag(denizen, text):
+    for model in ("sir", "traffic"):  # in days and in steps
+        code, out, err = denizen("run", model, "--scale", f"infect_rate={text}")
+        assert (code, out) == (2, "")
+        assert re.match(r"error --scale infect_rate=.*FACTOR@FROM:UNTIL", " ".join(err.split())), err
 
 
 def test_a_run_with_a_factor_is_that_of_python_and_goes_on(denizen):

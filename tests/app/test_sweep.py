@@ -9,8 +9,6 @@ import pytest
 import torch
 
 from denizen import run, sweeps
-from denizen.app import _exit
-from denizen.sweeps import _sweep
 
 SMALL = ["--agents", "60", "--steps", "5", "--replicates", "3", "--out", "out"]
 GRID = ["sweep", "sir", "--grid", "infect_rate=0.02,0.3", "infectious_phases=1,2", *SMALL]
@@ -64,18 +62,18 @@ def test_a_report_shows_the_sweep(denizen):
 
 
 def test_an_interrupted_sweep_is_resumed(denizen, monkeypatch):
-    simulated, left = _sweep.Launch._simulated, [1]
+    extend, left = run.Run.extend, [1]
 
-    def stopped(self, rows):
+    def stopped(self, *args, **options):
         if not left[0]:
             raise KeyboardInterrupt
         left[0] -= 1
-        return simulated(self, rows)
+        return extend(self, *args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_sweep.Launch, "_simulated", stopped)
+        patch.setattr(run.Run, "extend", stopped)
         code, _, err = denizen(*GRID)
-    assert code == _exit.STOPPED
+    assert code == 130
     assert "6 of 12 runs" in err
     assert "denizen resume out" in err
     code, out, _ = denizen("show", "out")
@@ -87,7 +85,7 @@ def test_an_interrupted_sweep_is_resumed(denizen, monkeypatch):
     one, other = sweeps.load("out"), sweeps.load("whole")
     assert all(torch.equal(one[name], other[name]) for name in one.series_names)
     code, _, err = denizen("resume", "out", "--steps", "3")
-    assert code == _exit.WRONG
+    assert code == 2
     assert "a sweep has its number of steps" in err
 
 
@@ -126,6 +124,6 @@ def test_lists_and_spreads(denizen):
 )
 def test_what_cannot_be_meant_is_one_line(denizen, words, message):
     code, _, err = denizen("sweep", "sir", *words, "--agents", "60")
-    assert code == _exit.WRONG
+    assert code == 2
     assert message in " ".join(err.split())
     assert not Path("runs").exists()

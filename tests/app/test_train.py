@@ -1,21 +1,13 @@
 """`denizen train`, `evaluate`, `compare`, and what `resume` and `show` make of trainings."""
 
-import contextlib
-import itertools
 import json
 import re
 import shutil
 import signal
 
 import pytest
-import torch
 from PIL import Image
 
-from denizen.app import _watch
-from denizen.app._settings import fill, guess, pairs, whole
-from denizen.app._trained import make_room
-from denizen.errors import ConfigError, StorageError
-from denizen.rl import PPO, Linear
 from trainings import TIMES, interrupt_after, read_manifest, read_metrics
 
 SMALL = ["train", "cartpole", "--steps", "512", "--set", "num_envs=4", "num_steps=16", "--policy", "hidden=8"]
@@ -213,47 +205,6 @@ def test_validation_has_lives_and_a_world_of_its_own(denizen, tmp_path, monkeypa
         assert message in err
 
 
-def test_values_are_read_by_type():
-    read = fill(
-        PPO, {"num_envs": "4k", "clip_coef": "0.2:0.1", "value_clip": "none", "normalise_advantages": "false"}, "--set"
-    )
-    assert (read.num_envs, read.clip_coef, read.value_clip, read.normalise_advantages) == (
-        4000,
-        Linear(0.2, 0.1),
-        None,
-        False,
-    )
-    assert fill(PPO, {"gamma": 0.5, "clip_coef": 0.3}, "--set").gamma == 0.5
-    with pytest.raises(ConfigError, match=r"--set clip=0\.3: renamed; write clip_coef=0\.3"):
-        fill(PPO, {"clip": "0.3"}, "--set")
-    for wrong in (
-        {"num_envs": "1.5"},
-        {"gamma": "x"},
-        {"clip_coef": "0.1:x"},
-        {"num_envs": "none"},
-        {"num_envs": True},
-    ):
-        with pytest.raises(ConfigError):
-            fill(PPO, wrong, "--set")
-    with pytest.raises(ConfigError, match="given twice"):
-        pairs([["a=1", "a=2"]], "--set")
-    for text in ("1.0", "1.5e0", "1e400", "1e-3", "infk", "nan"):
-        with pytest.raises(ConfigError):
-            fill(PPO, {"num_envs": text}, "--set")
-    assert [guess(text) for text in ("3", "2.5", "true", "none", "proxy", 4)] == [3, 2.5, True, None, "proxy", 4]
-    assert [whole(text) for text in ("12", "1_000", "1.5k", "2M", "1e3", "1.5E+3")] == [
-        12,
-        1000,
-        1500,
-        2_000_000,
-        1000,
-        1500,
-    ]
-    with contextlib.suppress(ValueError):
-        whole("1.23456k")
-        raise AssertionError
-
-
 @pytest.mark.parametrize(("world", "words"), [("cartpole", ["--greedy"]), ("fruits", ["--best"])])
 def test_a_policy_can_be_watched(denizen, tmp_path, world, words):
     small = ["--total-epochs", "2", "--batch-size", "4", "--max-steps", "8", "--out", "run", "--quiet"]
@@ -272,17 +223,6 @@ def test_a_policy_can_be_watched(denizen, tmp_path, world, words):
     code, out, _ = denizen("watch", "run", "--steps", "2", "--brain")
     assert code == 0
     assert re.search("▀{20,}  ▀{20,}", out)  # what is seen, and what of it moves the decision
-
-
-@pytest.mark.parametrize(("size", "step", "wanted"), [(8, 4, 2), (10, 4, 3), (5, 1, 5)])
-def test_no_pixel_is_lost_where_a_picture_is_made_smaller(size, step, wanted):
-    for y, x in itertools.product(range(size), repeat=2):
-        picture = torch.full((size, size, 3), 250, dtype=torch.uint8)
-        picture[y, x] = torch.tensor([200, 60, 50], dtype=torch.uint8)
-        small = _watch._smaller(picture, step)
-        assert small.shape == (wanted, wanted, 3)
-        assert small[y // step, x // step].tolist() == [200, 60, 50]
-        assert (small == 250).all(-1).sum() == wanted**2 - 1
 
 
 def test_patience_has_its_least_gain(denizen, tmp_path):
@@ -337,22 +277,6 @@ def test_flags_win_over_a_file_also_with_the_values_of_defaults(denizen, tmp_pat
     manifest = read_manifest(tmp_path / "run")
     assert (manifest["seed"], manifest["updates"], manifest["compile"]) == (0, 1, False)
     assert "given twice" in denizen("train", "--config=pole.toml", "--set", "gamma=0", "gamma=1")[2]
-
-
-def test_the_mode_of_a_flag_wins_over_a_file_by_either_name(tmp_path):
-    from denizen.app._cli import parse
-    from denizen.app._train import _with_file, settings_of
-
-    long, short = tmp_path / "long.toml", tmp_path / "short.toml"
-    long.write_text('[world]\nmode = "proxy"\n')
-    short.write_text('mode = "proxy"\n')
-    for file in (long, short):
-        for flags in ((), ("--mode", "ground_truth"), ("--world", "mode=ground_truth")):
-            command = _with_file(parse(["train", "foraging", "--config", str(file), *flags]))
-            assert settings_of(command)["world"] == {"mode": "ground_truth" if flags else "proxy"}
-        both = parse(["train", "foraging", "--config", str(file), "--mode", "a", "--world", "mode=b"])
-        with pytest.raises(ConfigError, match="give one of the two"):
-            settings_of(_with_file(both))
 
 
 def test_seeds_that_were_not_begun_begin_at_a_resume(denizen, tmp_path, monkeypatch, learnt):
@@ -438,17 +362,6 @@ def test_foragers_are_evaluated_mortal(denizen, tmp_path):
     assert told["deaths_per_1000"] > 1000 / 150  # in training nobody dies in this mode
     assert told["energy_per_1000"] == pytest.approx(told["food_per_1000"] - 2 * told["poison_per_1000"] - 10, abs=0.01)
     assert "proxy 0" in out
-
-
-def test_a_picture_whose_folder_cannot_be_made_is_told(tmp_path):
-    from denizen.app._curves import draw
-
-    (tmp_path / "file").write_text("")
-    (tmp_path / "metrics.jsonl").write_text("")
-    with pytest.raises(StorageError, match=r"x\.png could not be written: the folder .*file cannot be made"):
-        draw([tmp_path], tmp_path / "file" / "x.png")
-    with pytest.raises(ConfigError, match=r"--json .*x cannot be written: .*file is no folder"):
-        make_room(tmp_path / "file" / "x", "--json")
 
 
 def test_another_kind_of_network(denizen, tmp_path):

@@ -1,9 +1,9 @@
 """`denizen ui` and what a run keeps for it."""
 
 import pytest
+from safetensors.torch import load_file
 
 import denizen as dz
-from denizen._run_folder import decode
 
 
 @pytest.mark.parametrize("names", ["x,y", "lon,lat"])
@@ -14,7 +14,7 @@ def test_people_with_places_are_drawn_there(denizen, tmp_path, names):
     (town / "networks" / "home.csv").write_text("source,target\n0,1\n1,0\n1,2\n2,1\n")
     code, _, err = denizen("run", "sir", "--population", town, "--steps", "2", "--snapshots-every", "1", "--out", "out")
     assert code == 0, err
-    kept = decode((tmp_path / "out" / "drawing.safetensors").read_bytes(), "drawing")
+    kept = load_file(tmp_path / "out" / "drawing.safetensors")
     assert kept["x"].tolist() == [0.25, 0.5, 0.75]
     assert kept["y"].tolist() == [1.5, 2.5, 3.5]
     assert kept["edges"].tolist() == [[0, 1], [1, 2]]
