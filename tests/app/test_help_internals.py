@@ -9,7 +9,7 @@ import textwrap
 import pytest
 from tests.app.commands import COMMANDS
 
-from denizen.app import _cli, _words
+from denizen.app import _cli
 
 
 @pytest.mark.parametrize("columns", ["80", "120"])
@@ -32,7 +32,7 @@ def test_help_keeps_its_lines(denizen, monkeypatch, command, columns):
 def test_every_flag_that_help_shows_is_known(denizen, name):
     shown = set(re.findall(r"^[\s│|]*(?:-h, )?(--[a-z][a-z-]*)", denizen(*name.split(), "--help")[1], re.MULTILINE))
     assert "--help" in shown
-    assert shown <= set(_words.flags(_cli._load(name)))
+    assert shown <= set(_cli.flags(_cli._load(name)))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

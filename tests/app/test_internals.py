@@ -12,12 +12,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from denizen.app import _cli, _options, _run, _target, _watch
+from denizen.app import _cli, _run, _settings, _target, _watch
 from denizen.app._cli import parse
 from denizen.app._curves import draw
-from denizen.app._interventions import scales
-from denizen.app._origin import Origin
-from denizen.app._settings import fill, guess, pairs, whole
+from denizen.app._settings import fill, guess, pairs, scales, whole
+from denizen.app._target import Origin
 from denizen.app._train import _with_file, settings_of
 from denizen.app._trained import make_room
 from denizen.errors import ConfigError, DenizenError, StorageError
@@ -113,20 +112,20 @@ def test_a_picture_whose_folder_cannot_be_made_is_told(tmp_path):
     ],
 )
 def test_values_of_set(model, pairs, values):
-    assert _options.settings(model, entry(model), pairs) == values
+    assert _settings.settings(model, entry(model), pairs) == values
 
 
 @pytest.mark.parametrize("name", entries(ModelEntry))
 def test_every_parameter_has_a_default_and_is_documented(name):
     model = entry(name)
-    for key, spec in _options.parameters(model).items():
+    for key, spec in _settings.parameters(model).items():
         assert spec.about, key
-        text = _options.shown(model, key)
-        assert _options.settings(name, model, {key: text})
-    for key, option in _options.options(model).items():
-        assert _options.about_option(model, key), key
-        if text := _options.shown(model, key):
-            assert _options.settings(name, model, {key: text}) == {key: option.default}
+        text = _settings.shown(model, key)
+        assert _settings.settings(name, model, {key: text})
+    for key, option in _settings.options(model).items():
+        assert _settings.about_option(model, key), key
+        if text := _settings.shown(model, key):
+            assert _settings.settings(name, model, {key: text}) == {key: option.default}
 
 
 def test_json_gives_the_configuration_back():
@@ -150,7 +149,7 @@ def test_fuzzed_mappings(raw):
         config = _run.from_mapping(raw, "fuzz")
         model = _target.known(config.model, ModelEntry)
         config.check(model)
-        _options.settings(config.model, model, config.pairs())
+        _settings.settings(config.model, model, config.pairs())
     except DenizenError:
         pass
 

@@ -6,7 +6,6 @@ A model whose methods were rewritten since is refused, with equal results or not
 those with equal results, as the numbers here prove: with the digest of today's method in its copy a folder goes on.
 """
 
-import importlib
 import json
 import shutil
 import sys
@@ -17,8 +16,6 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen._fingerprint import differences, fingerprint
-from denizen._run_folder import kind_of
 from denizen.rl import read_metrics
 from denizen.run import load
 from denizen.zoo.cartpole import CartPole
@@ -48,7 +45,8 @@ def as_today(stored):
         cls, method = REWRITTEN[name]
         folder = stored(name)
         manifest = json.loads((folder / "manifest.json").read_text())
-        today = fingerprint(cls(dz.Graph.from_edges([0], [1], 2)))
+        dz.simulate(cls(dz.Graph.from_edges([0], [1], 2)), 0, out=folder.with_name("today"), device="cpu")
+        today = json.loads((folder.with_name("today") / "manifest.json").read_text())["model"]
         if manifest["model"]["python"] == today["python"]:
             changed = {n for n, digest in manifest["model"]["code"].items() if today["code"][n] != digest}
             assert changed == {method}
@@ -120,12 +118,6 @@ def test_stored_simulation_from_python_goes_on(as_today):
     assert run["cases"][:, 6:].tolist() == [[1, 0, 0, 0], [2, 0, 3, 1], [0, 1, 2, 1]]
     assert run["infectious"][:, -1].tolist() == [3, 13, 10]
     assert dz.run.load(folder).snapshots["step"].tolist() == [0, 3, 6, 9]
-
-
-@pytest.mark.parametrize(("name", "saved"), json.loads((STORED / "worlds.json").read_text()).items())
-def test_worlds_of_stored_trainings_are_those_of_today(name, saved):
-    module, _, cls = name.rpartition(".")
-    assert differences(saved, fingerprint(getattr(importlib.import_module(module), cls)())) == []
 
 
 def test_stored_training_by_ppo_goes_on(denizen, stored):
@@ -206,7 +198,7 @@ def test_new_folders_say_their_kind(denizen, stored, as_today):
         folder = as_today(name) if name in REWRITTEN else stored(name)
         assert "kind" not in json.loads((folder / "manifest.json").read_text())
         assert denizen("resume", folder, "--quiet")[0] == 0
-        assert json.loads((folder / "manifest.json").read_text())["kind"] == kind_of(folder) == kind
+        assert json.loads((folder / "manifest.json").read_text())["kind"] == kind
 
 
 def test_commands_refuse_kinds_that_they_do_not_know(denizen, stored):

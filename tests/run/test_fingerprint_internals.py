@@ -1,9 +1,15 @@
 """Fingerprints: which changes of a model's code are told, and which change no result."""
 
+import importlib
+import json
+from pathlib import Path
+
 import pytest
 
 from denizen._fingerprint import differences, fingerprint
 from denizen.zoo.cartpole import CartPole
+
+STORED = Path(__file__).parents[1] / "data" / "folders_2026_11"
 
 
 def checks(self):
@@ -56,3 +62,9 @@ def test_a_method_that_is_gone_counts_where_denizen_has_one_in_its_place(monkeyp
     saved = fingerprint(Cart())
     monkeypatch.delattr(Cart, "truncated")
     assert differences(saved, fingerprint(Cart())) == ["method truncated has other code than it had"]
+
+
+@pytest.mark.parametrize(("name", "saved"), json.loads((STORED / "worlds.json").read_text()).items())
+def test_worlds_of_stored_trainings_are_those_of_today(name, saved):
+    module, _, cls = name.rpartition(".")
+    assert differences(saved, fingerprint(getattr(importlib.import_module(module), cls)())) == []
