@@ -92,7 +92,7 @@ class RandomStepper:
     def _operation(self, pool: list[Tensor], chance: random.Random) -> Tensor:
         one = chance.choice(pool[-8:] if chance.random() < 0.6 else pool)
         other, number = chance.choice(pool), chance.choice(SCALARS)
-        kind = chance.randrange(9)
+        kind = chance.randrange(12)
         if kind < 2:
             return getattr(torch, chance.choice(TWO.split()))(one, other)
         if kind == 2:
@@ -114,7 +114,50 @@ class RandomStepper:
             name = chance.choice(("any", "all", "amax" if one.dtype.is_floating_point else "sum"))
             dim = {"dim": chance.randrange(one.dim()), "keepdim": chance.random() < 0.4} if one.dim() else {}
             return getattr(one, name)(**dim) if chance.random() < 0.6 else getattr(one, name)()
-        return self._rearranged(one, other, chance)
+        if kind < 10:
+            return self._whole(one, other, chance) if kind == 8 else self._rearranged(one, other, chance)
+        return self._at_places(one, other, chance.choice(pool), chance)
+
+    def _whole(self, one: Tensor, other: Tensor, chance: random.Random) -> Tensor:
+        """By a number, or one after the other."""
+        dim, number = chance.randrange(max(one.dim(), 1)), chance.choice((1, 2, 3, 7, 25, 100, -3, 0, 2.5))
+        ways = (
+            *(lambda: one.remainder(number), lambda: one % other, lambda: one >> number, lambda: one << number),
+            *(lambda: torch.div(one, number, rounding_mode="floor"), lambda: one.cumsum(dim)),
+            *(lambda: torch.div(one, number, rounding_mode="trunc"), lambda: one // number),
+        )
+        return chance.choice(ways)()
+
+    def _at_places(self, one: Tensor, other: Tensor, third: Tensor, chance: random.Random) -> Tensor:
+        """Entries at places that are given or behind an edge; negative and repeated ones, now and then none."""
+        dim = chance.randrange(max(one.dim(), 1))
+        size = one.shape[dim] if one.dim() else 1
+        places = _cast(other, chance.choice((torch.int64, torch.int64, torch.int32)))
+        if not places.dim():  # torch reads one that is alone
+            raise IndexError
+        if chance.random() < 0.95:
+            places = places.remainder(max(size, 1))
+        before = places - size if chance.random() < 0.5 else places
+        where = [slice(None)] * dim
+        pads = [chance.choice((0, 1, 2)) for _ in range(2 * chance.choice((1, 1, 2)))]
+        same = _cast(third, one.dtype)
+        ways = (
+            *(lambda: one[(*where, before)], lambda: one[before, ..., chance.choice((0, -1))], lambda: one[before]),
+            *(lambda: one[before, before], lambda: one[before[:, None], places], lambda: one[before, :, places]),
+            *(lambda: one.gather(dim, places), lambda: torch.take_along_dim(one, places, dim)),
+            *(lambda: one.gather(dim, places.expand_as(one)), lambda: one.scatter(dim, places, same)),
+            *(lambda: one.scatter_add(dim, places.expand_as(one), same.expand_as(one)),) * 2,
+            *(lambda: one.scatter_add(dim, places, same), lambda: one.scatter(dim, places, 3)),
+            *(
+                lambda: one.scatter(dim, places.expand_as(one), same.expand_as(one)),
+                lambda: one.index_select(dim, places),
+            ),
+            *(lambda: torch.nn.functional.pad(one, pads, value=chance.choice((0, 1, -1, 0.5, 300))),) * 2,
+        )
+        made = chance.choice(ways)()
+        if made.numel() > 200:
+            raise IndexError
+        return made
 
     def _rearranged(self, one: Tensor, other: Tensor, chance: random.Random) -> Tensor:
         dim = chance.randrange(max(one.dim(), 1))

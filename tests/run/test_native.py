@@ -319,6 +319,33 @@ def test_a_number_that_the_step_reads_is_changed(where: str, monkeypatch: pytest
     assert torch.equal(again.state.real, theirs.state.real)
 
 
+class Reaching(Changing):
+    """Entries at places that there are not from the fourth step on."""
+
+    def step(self, now: Real, rng: dz.rng.Rng) -> Real:
+        place = torch.arange(self.num_agents) + (now.time.step >= 3)
+        place = place - self.num_agents if self.way == "negative" else place
+        real = now.real.gather(0, place) if self.way == "gather" else now.real[place]
+        if self.way == "scatter":
+            real = now.real.scatter(0, place, now.real)
+        return now.replace(real=real, bit=rng.bernoulli("next", 0.1))
+
+
+@pytest.mark.parametrize("way", ["index", "gather", "scatter", "negative"])
+def test_a_place_that_there_is_not(way: str) -> None:
+    runs = [dz.simulate(Reaching(way=way), 3, device="cpu", compile=compile) for compile in (True, False)]
+    assert runs[0]._path == "native"
+    if way == "negative":  # place 0 is one
+        assert torch.equal(*(run.extend(3).state.real for run in runs))
+        return
+    told = []
+    for run in runs:
+        with pytest.raises((IndexError, RuntimeError)) as raised:
+            run.extend(3)
+        told.append(str(raised.value))
+    assert told[0] == told[1]
+
+
 class Kept(Changing):
     """Parameters whose entries do not lie in order or do not begin with the storage."""
 

@@ -282,6 +282,14 @@ def _add(values, outputs, receiver, num, out):
             out[receiver[k], o] += value[k]
 
 
+@_jit
+def _spoil(start, num, out):
+    """NaN throughout a world with a position that was NaN or outside."""
+    for w in range(start.shape[0]):
+        if start[w, start.shape[1] - 1] != num:
+            out[w] = np.float32(np.nan)
+
+
 _NONE_INT, _NONE_BYTE = np.zeros((1, 0), np.int64), np.zeros((1, 1), np.int8)
 
 

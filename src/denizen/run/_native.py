@@ -15,7 +15,7 @@ import dataclasses
 import math
 import operator
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from torch.fx import Node
 
 from denizen import ops
 from denizen.run import _native_loops as loops
+from denizen.run import _native_nests as nests
 from denizen.run._checks import version
 from denizen.run._engine import RunState, Stepper
 from denizen.run._native_loops import CallError
@@ -43,7 +44,7 @@ _MADE = (
     *(aten.full.default, aten.scalar_tensor.default, aten.new_empty.default, aten.zeros.default, aten.ones.default),
     *(aten.arange.default, aten.arange.start, aten.arange.start_step, aten.full_like.default, aten.zeros_like.default),
     *(aten.ones_like.default, aten.new_zeros.default, aten.new_ones.default, aten.new_full.default),
-    aten.empty.memory_format,
+    *(aten.empty.memory_format, aten.empty_like.default),
 )
 
 
@@ -281,14 +282,19 @@ class _Writer:
             self._is(node, "reduction", _like(node.meta["val"]))
             self._level[node] = self._level_of_loop(node) + 1
         else:
-            try:
-                kind = "call" if node.target in loops.CALLS and self._call(node) is not None else "foreign"
-            except CallError:
-                kind = "foreign"
+            kind = "call" if self._written(node, loops.CALLS, self._call) else "foreign"
+            if kind == "foreign" and self._written(node, {node.target: nests.writer(node)}, self._nest):
+                kind = "nest"
             if _sized_by_values(node) or node.target is aten.as_strided.default:  # which goes by memory, not entries
                 raise NotNativeError(f"what {node.target} returns depends on values or on memory for its shape")
             self._is(node, kind, _like(node.meta["val"]))
             self._level[node] += 1
+
+    def _written(self, node: Node, ways: Mapping[Any, Any], write: Callable[[Node], Any]) -> bool:
+        try:
+            return ways.get(node.target) is not None and write(node) is not None
+        except CallError:
+            return False
 
     def _level_of_loop(self, node: Node) -> int:
         """Of the loop of a node: after those loops whose stored entries it reads.
@@ -395,7 +401,7 @@ class _Writer:
         out |= {_given(source, 0) for source in out if self._kind[source] == "part"}
         out |= {self._origin(node) for node in out}
         for node in self._nodes:
-            if self._kind.get(node) in ("reduction", "call", "foreign") or (
+            if self._kind.get(node) in ("reduction", "call", "nest", "foreign") or (
                 self._kind.get(node) == "pointwise" and node in self._stored
             ):
                 kind, val = "out" if node in out else "kept", node.meta["val"]
@@ -447,7 +453,8 @@ class _Writer:
     # --- the code -----------------------------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        work = [node for node in self._nodes if self._kind.get(node) in ("pointwise", "reduction", "call", "foreign")]
+        kinds = ("pointwise", "reduction", "call", "nest", "foreign")
+        work = [node for node in self._nodes if self._kind.get(node) in kinds]
         for level in range(max((self._level[node] for node in work), default=0) + 1):
             of_it = [node for node in work if self._loop_level(node) == level]
             looped = [node for node in of_it if self._kind[node] in ("pointwise", "reduction")]
@@ -457,6 +464,8 @@ class _Writer:
             for node in of_it:
                 if self._kind[node] == "call":
                     self._lines += self._call(node, self._array) or []
+                elif self._kind[node] == "nest":
+                    self._add_nest(self._nest(node, self._view_of))
                 elif self._kind[node] == "foreign":
                     self.foreign[f"foreign{len(self.foreign)}"] = self._foreign(node)
                     self._lines.append(f"foreign{len(self.foreign) - 1}.run(tensors)")
@@ -507,12 +516,35 @@ class _Writer:
             return loops.Argument(one, self._meta[one], array or _nothing) if isinstance(one, Node) else one
 
         arguments: Any = torch.fx.node.map_aggregate(list(node.args), given)
-        buffers = self._buffer.get(node, [None] * 3)
+        buffers = self._buffer.get(node, [None] * 4)
         results = [
             loops.Result(buffer, self._result if array else _nothing)
             for buffer in (buffers if isinstance(buffers, list) else [buffers])
         ]
         return loops.CALLS[node.target](node, arguments, results)
+
+    def _nest(self, node: Node, view: Callable[[Any, Tensor], str] | None = None) -> nests.Nest:
+        """Loops of one operation; raises `CallError` where they cannot be written."""
+
+        def given(one: Any) -> Any:
+            return loops.Argument(one, self._meta[one], _nothing) if isinstance(one, Node) else one
+
+        nest = nests.Nest(view or _nothing)
+        write = nests.writer(node)
+        assert write is not None
+        arguments: Any = torch.fx.node.map_aggregate(list(node.args), given)
+        write(nest, node, arguments, loops.Result(self._buffer.get(node), _nothing))
+        return nest
+
+    def _view_of(self, one: Node | Buffer, meta: Tensor) -> str:
+        buffer = one if isinstance(one, Buffer) else self._buffer_of(one)
+        return self._view(_Layout(buffer.name, tuple(meta.shape), tuple(meta.stride()), int(meta.storage_offset())))
+
+    def _add_nest(self, nest: nests.Nest) -> None:
+        name = f"loop{len(self.loops)}"
+        self.loops[name] = nest.code(name)
+        call = f"{name}({', '.join(nest.takes.values())})"
+        self._lines.append(f"refuse({call})" if nest.checked else call)
 
     def _loop(self, domain: tuple[int, int], nodes: list[Node]) -> None:
         rows, entries = domain

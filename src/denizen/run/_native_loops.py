@@ -1,6 +1,7 @@
 """What `_native` writes for each operation: expressions of entries, sums over rows, calls of denizen's own loops."""
 
 import functools
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,15 +12,33 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from denizen.ops import _cpu_draws, _cpu_forming, _cpu_neighbours, _cpu_placing, _cpu_slots
+from denizen.ops import (
+    _cpu_cell_moves,
+    _cpu_draws,
+    _cpu_forming,
+    _cpu_neighbours,
+    _cpu_pairing,
+    _cpu_pairs,
+    _cpu_placing,
+    _cpu_slots,
+    _cpu_stepping,
+)
+from denizen.ops._pairs import reach_of
 
 aten, own = torch.ops.aten, torch.ops.denizen
 
 
 _LOOPS = {
     *("_draw_blocks", "_draw_ids", "_words_blocks", "_words_ids", "_sum_counts", "_PUSH_UP_TO", "_NO_MASK", "_taken"),
-    *("_seated", "_sum_whole", "_sum_real", "_form", "_place"),
+    *("_seated", "_sum_whole", "_sum_real", "_form", "_place", "_pair", "_step_aside", "_fill", "_settle", "_bin"),
+    *("_sum", "_spoil"),
 }
+
+
+_OWN = (
+    *(_cpu_cell_moves, _cpu_draws, _cpu_forming, _cpu_neighbours, _cpu_pairing, _cpu_pairs, _cpu_placing, _cpu_slots),
+    _cpu_stepping,
+)
 
 
 class CallError(Exception):
@@ -59,7 +78,7 @@ class Result(NamedTuple):
         return self.array(self.buffer, shape)
 
 
-_NAMES = {
+NAMES = {
     torch.bool: "np.bool_",
     torch.int8: "np.int8",
     torch.uint8: "np.uint8",
@@ -78,8 +97,9 @@ def literal(value: Any) -> str:
     return repr(value)
 
 
-def _cast(dtype: torch.dtype, expression: str) -> str:
-    return f"({expression} != 0)" if dtype == torch.bool else f"{_NAMES[dtype]}({expression})"
+def cast(dtype: torch.dtype, expression: str) -> str:
+    """An expression in a dtype."""
+    return f"({expression} != 0)" if dtype == torch.bool else f"{NAMES[dtype]}({expression})"
 
 
 # --- entries ----------------------------------------------------------------------------------------------------------
@@ -95,9 +115,11 @@ _CLAMPED = (aten.clamp, aten.clamp_min, aten.clamp_max)
 _CODES = (own.code_range, own.grow_codes)
 _COPIED = (aten._to_copy, aten.clone)
 _OTHERS = (aten.neg, aten.abs, aten.reciprocal, aten.bitwise_not, aten.logical_not, aten.where, aten.rsub)
+_SHIFTS = {aten.__rshift__: ">>", aten.__lshift__: "<<"}
+_SIGNS = _ARITHMETIC | _BITS | _SHIFTS | {aten.remainder: "%"}
 _POINTWISE = {
-    *(packet for table in (_ARITHMETIC, _COMPARED, _BITS, _LOGIC, _ROUNDED, _LARGEST) for packet in table),
-    *(*_CLAMPED, *_CODES, *_COPIED, *_OTHERS),
+    *(packet for table in (_ARITHMETIC, _COMPARED, _BITS, _LOGIC, _ROUNDED, _LARGEST, _SHIFTS) for packet in table),
+    *(aten.remainder, *_CLAMPED, *_CODES, *_COPIED, *_OTHERS),
 }
 _OVERLOADS = ("Tensor", "Scalar", "default", "self")
 
@@ -109,11 +131,16 @@ def _dtype(node: Node) -> torch.dtype:
 def is_pointwise(node: Node) -> bool:
     """Whether there is an expression for each entry, with the bits of torch, whose roots are not exact."""
     packet, overload = getattr(node.target, "overloadpacket", None), getattr(node.target, "_overloadname", "")
-    if packet not in _POINTWISE or overload not in _OVERLOADS:
+    quotient = node.target in (aten.div.Tensor_mode, aten.div.Scalar_mode)
+    if packet not in _POINTWISE or not (overload in _OVERLOADS or quotient):
         return False
     dtypes = [_dtype(other) for other in node.all_input_nodes]
-    if not dtypes or any(dtype not in _NAMES for dtype in (*dtypes, _dtype(node))):
+    if not dtypes or any(dtype not in NAMES for dtype in (*dtypes, _dtype(node))):
         return False
+    if packet is aten.remainder or quotient:
+        return set(node.kwargs) <= {"rounding_mode"} and _divides(node)
+    if packet in _SHIFTS:
+        return _dtype(node) in _WHOLE and _dtype(node) == dtypes[0] and _is_whole(node.args[1], 0, _bits(dtypes[0]) - 1)
     if packet in _COPIED:
         plain = set(node.kwargs) <= {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking"}
         cut = dtypes[0].is_floating_point and not _dtype(node).is_floating_point and _dtype(node) != torch.bool
@@ -126,7 +153,26 @@ def is_pointwise(node: Node) -> bool:
         return False  # which of two zeros it is, and NaN
     if packet in _CLAMPED and not _are_ends([one for one in node.args[1:] if one is not None]):
         return False
-    return all(_fits(one, _common(node)) for one in node.args[1:] if isinstance(one, int) and not isinstance(one, bool))
+    return all(fits(one, _common(node)) for one in node.args[1:] if isinstance(one, int) and not isinstance(one, bool))
+
+
+_WHOLE = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
+
+
+def _bits(dtype: torch.dtype) -> int:
+    return torch.iinfo(dtype).bits
+
+
+def _is_whole(value: Any, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _divides(node: Node) -> bool:
+    """Whether whole numbers are divided by a number above 0, the rest left out in either way."""
+    dtype, value = _dtype(node), node.args[1]
+    same = isinstance(node.args[0], Node) and _dtype(node.args[0]) == dtype
+    way = node.kwargs.get("rounding_mode", "floor")
+    return dtype in _WHOLE and same and way in ("floor", "trunc") and _is_whole(value, 1, torch.iinfo(dtype).max)
 
 
 def _are_ends(ends: list[Any]) -> bool:
@@ -134,7 +180,8 @@ def _are_ends(ends: list[Any]) -> bool:
     return numbers and (len(ends) < 2 or ends[0] <= ends[1])
 
 
-def _fits(value: int, dtype: torch.dtype) -> bool:
+def fits(value: int, dtype: torch.dtype) -> bool:
+    """Whether a number keeps its value in a dtype."""
     if dtype.is_floating_point:
         return abs(value) <= 2**24
     if dtype == torch.bool:
@@ -145,7 +192,7 @@ def _fits(value: int, dtype: torch.dtype) -> bool:
 def _common(node: Node) -> torch.dtype:
     """The dtype in which operands meet."""
     packet = node.target.overloadpacket  # type: ignore[union-attr]
-    if packet in _COMPARED:
+    if packet in _COMPARED or packet in _LOGIC:
         one, other = (_plain(arg) for arg in node.args[:2])
         return torch.result_type(one, other)
     if packet in _CODES:
@@ -164,20 +211,27 @@ def pointwise(node: Node, args: list[str]) -> str:
     """The expression of an entry, in the node's dtype."""
     packet, dtype = node.target.overloadpacket, _dtype(node)  # type: ignore[union-attr]
     if packet in _COMPARED:
-        one, other = (_cast(_common(node), arg) for arg in args[:2])
+        one, other = (cast(_common(node), arg) for arg in args[:2])
         return f"{one} {_COMPARED[packet]} {other}"
     if packet in _LOGIC:
-        return f"({args[0]} != 0) {_LOGIC[packet]} ({args[1]} != 0)"
+        one, other = (cast(_common(node), arg) for arg in args[:2])  # of which little may be left: 256 as a uint8 is 0
+        return f"({one} != 0) {_LOGIC[packet]} ({other} != 0)"
     if packet in _CLAMPED:
         low, high = (["None", args[1]] if packet is aten.clamp_max else [*args[1:], "None"])[:2]
-        return _clamped(dtype, _cast(dtype, args[0]), low, high)
+        return _clamped(dtype, cast(dtype, args[0]), low, high)
+    if node.target in (aten.div.Tensor_mode, aten.div.Scalar_mode):
+        floor, by = f"{cast(dtype, args[0])} // {cast(dtype, args[1])}", cast(dtype, args[1])
+        up = (
+            f" + (({args[0]} < 0) & (({floor}) * {by} != {args[0]}))" if node.kwargs["rounding_mode"] == "trunc" else ""
+        )
+        return cast(dtype, f"{floor}{up}")
     if packet in _BY_NAME:
         return _BY_NAME[packet](dtype, args)
-    given = [_cast(dtype, arg) for arg in args]
+    given = [cast(dtype, arg) for arg in args]
     if packet in _ARITHMETIC and dtype == torch.bool:
         return f"{given[0]} {'&' if packet is aten.mul else '|'} {given[1]}"
-    if packet in _ARITHMETIC or packet in _BITS:
-        return _cast(dtype, f"{given[0]} {(_ARITHMETIC | _BITS)[packet]} {given[1]}")
+    if packet in _SIGNS:
+        return cast(dtype, f"{given[0]} {_SIGNS[packet]} {given[1]}")
     if packet in _LARGEST:
         return f"{given[0]} if {given[0]} {_LARGEST[packet]} {given[1]} else {given[1]}"
     return f"{_ROUNDED[packet]}({given[0]})" if packet in _ROUNDED and dtype.is_floating_point else given[0]
@@ -185,19 +239,19 @@ def pointwise(node: Node, args: list[str]) -> str:
 
 def _grown(dtype: torch.dtype, args: list[str]) -> str:
     code, event, last = args
-    return _cast(dtype, f"{code} + (({code} > 0) & ({code} < {last})) + (({code} == 0) & ({event} != 0))")
+    return cast(dtype, f"{code} + (({code} > 0) & ({code} < {last})) + (({code} == 0) & ({event} != 0))")
 
 
 _BY_NAME: dict[Any, Callable[[torch.dtype, list[str]], str]] = {
     own.code_range: lambda dtype, args: f"np.int8(({args[0]} >= {args[1]}) & ({args[0]} <= {args[2]}))",
     own.grow_codes: _grown,
-    aten.where: lambda dtype, args: f"{_cast(dtype, args[1])} if {args[0]} else {_cast(dtype, args[2])}",
-    aten.rsub: lambda dtype, args: _cast(dtype, f"{_cast(dtype, args[1])} - {_cast(dtype, args[0])}"),
-    aten.neg: lambda dtype, args: _cast(dtype, f"-{args[0]}"),
-    aten.abs: lambda dtype, args: _cast(dtype, f"abs({args[0]})"),
-    aten.reciprocal: lambda dtype, args: f"{_cast(dtype, '1')} / {_cast(dtype, args[0])}",
+    aten.where: lambda dtype, args: f"{cast(dtype, args[1])} if {args[0]} else {cast(dtype, args[2])}",
+    aten.rsub: lambda dtype, args: cast(dtype, f"{cast(dtype, args[1])} - {cast(dtype, args[0])}"),
+    aten.neg: lambda dtype, args: cast(dtype, f"-{args[0]}"),
+    aten.abs: lambda dtype, args: cast(dtype, f"abs({args[0]})"),
+    aten.reciprocal: lambda dtype, args: f"{cast(dtype, '1')} / {cast(dtype, args[0])}",
     aten.logical_not: lambda dtype, args: f"{args[0]} == 0",
-    aten.bitwise_not: lambda dtype, args: f"not {args[0]}" if dtype == torch.bool else _cast(dtype, f"~{args[0]}"),
+    aten.bitwise_not: lambda dtype, args: f"not {args[0]}" if dtype == torch.bool else cast(dtype, f"~{args[0]}"),
 }
 
 
@@ -205,9 +259,9 @@ def _clamped(dtype: torch.dtype, value: str, low: str, high: str) -> str:
     """NaN stays what it is."""
     out = value
     if high != "None":
-        out = f"({_cast(dtype, high)} if {value} > {_cast(dtype, high)} else {out})"
+        out = f"({cast(dtype, high)} if {value} > {cast(dtype, high)} else {out})"
     if low != "None":
-        out = f"({_cast(dtype, low)} if {value} < {_cast(dtype, low)} else {out})"
+        out = f"({cast(dtype, low)} if {value} < {cast(dtype, low)} else {out})"
     return out
 
 
@@ -224,7 +278,7 @@ def is_reduction(node: Node) -> bool:
     (operand,) = node.all_input_nodes
     if packet is aten.sum:
         return not _dtype(operand).is_floating_point and _dtype(node) == torch.int64
-    return _dtype(node) == torch.bool and _dtype(operand) in _NAMES
+    return _dtype(node) == torch.bool and _dtype(operand) in NAMES
 
 
 def reduced(node: Node, dims: int) -> set[int]:
@@ -342,6 +396,99 @@ def _place_rows(node: Node, args: list[Any], out: list[Result]) -> list[str]:
     return [f"_place({', '.join(one.rows() for one in args)}, {made}, 0, {worlds})"]
 
 
+def _counter(key: Argument, step: Argument) -> str:
+    return f"{key.rows()}, np.uint64({step.one})"
+
+
+def _pair_rows(node: Node, args: list[Any], out: list[Result]) -> list[str]:
+    first, second, first_ids, second_ids, groups, key, step, *streams = args
+    worlds, named = first.meta.shape[0], ", ".join(map(_ids_or_none, (first_ids, second_ids)))
+    draws = f"{_counter(key, step)}, np.uint64({streams[0]}), np.uint64({streams[1]})"
+    made = ", ".join([*(out[k].rows(worlds, args[k].meta.shape[1]) for k in (0, 1)), out[2].rows(worlds, 2)])
+    return [f"_pair({first.rows()}, {second.rows()}, {named}, {groups}, {draws}, {made}, 0, {worlds})"]
+
+
+def _ids_or_none(ids: Argument) -> str:
+    return _ids(ids) if ids.meta.numel() else "_NO_ROWS"
+
+
+def _mask(mask: Argument | None) -> str:
+    """A mask as bytes; of none, no rows."""
+    if mask is not None and mask.meta.dtype != torch.int8:
+        raise CallError("a mask of another dtype")
+    return "_NO_MASK_ROWS" if mask is None else mask.rows()
+
+
+def _step_rows(node: Node, args: list[Any], out: list[Result]) -> list[str]:
+    place, who, shape, radius, torus, ids, key, step, stream = args
+    worlds, num = place.meta.shape
+    named = _ids(ids) if ids.meta.numel() else "_NOBODY"
+    draws = f"{named}, {_counter(key, step)}, np.uint64({stream}), {out[0].rows(worlds, num)}"
+    given = f"{place.rows()}, {_mask(who)}, {constant(np.array(shape))}, {radius}, {torus}"
+    return [f"_step_aside({given}, {draws}, 0, {worlds})"]
+
+
+def _fill_rows(node: Node, args: list[Any], out: list[Result]) -> list[str]:
+    cell, who, alive, begins, cells, capacity, ids, key, step, *streams = args
+    if ids.meta.numel():
+        raise CallError("identities that would have to be put in order")
+    worlds, num = cell.meta.shape
+    given = f"{cell.rows()}, {_mask(who)}, {_mask(alive)}, {begins}, {cells}, {capacity}, _NO_ROWS, _NO_ROWS"
+    turns = f"np.uint64({step.one}), np.uint64({streams[0]}), np.uint64({streams[1]}), {key.rows()}"
+    return [f"_fill({given}, {turns}, {out[0].rows(worlds, num)}, {out[1].rows(worlds, 2)}, 0, {worlds})"]
+
+
+def _settle_rows(node: Node, args: list[Any], out: list[Result]) -> list[str]:
+    cell, target, alive, capacity, cells, rounds, ids, key, step, stream = args
+    if ids.meta.numel():
+        raise CallError("identities that would have to be put in order")
+    worlds, num = cell.meta.shape
+    given = f"{cell.rows()}, {target.rows()}, {_mask(alive)}, {capacity.rows()}, {cells}, {rounds}, _NO_ROWS, _NO_ROWS"
+    draws = f"np.uint64({step.one}), np.uint64({stream}), {key.rows()}"
+    return [f"_settle({given}, {draws}, {out[0].rows(worlds, num)}, {out[1].rows(worlds, 3)}, 0, {worlds})"]
+
+
+def _bin_agents(node: Node, args: list[Any], out: list[Result]) -> list[str]:
+    position, key, present, size, counts = args
+    if key.meta.numel() or position.meta.dtype != torch.float32:
+        raise CallError("identities that would have to be put in order")
+    worlds, num, dims = position.meta.shape
+    there = "_NO_BYTE" if present is None else _mask(present)
+    spec = f"{constant(np.array(size, np.float64))}, {constant(np.array(counts, np.int64))}"
+    shapes = ((worlds, num), (worlds, math.prod(counts) + 3), (worlds, num), (worlds, dims, num))
+    made = ", ".join(one.rows(*shape) for one, shape in zip(out, shapes, strict=True))
+    return [f"_bin({position.rows()}, _NO_ROWS, {there}, {present is not None}, {spec}, {made}, 0, {worlds})"]
+
+
+def _sum_pairs(node: Node, args: list[Any], out: list[Result]) -> list[str]:
+    _, theirs, own_, shared, order, start, cell, place, size, counts, torus, radius, program = args
+    if any(one.meta.dtype != torch.float32 for one in (theirs, own_, shared)):
+        raise CallError("wide values")
+    worlds, num = order.meta.shape
+    outputs = node.meta["val"].shape[-1]
+    total = out[0].rows(worlds, num, outputs)
+    given = ", ".join(one.rows() for one in (theirs, own_, shared, order, start, cell, place))
+    spec = f"{constant(np.array(size, np.float64))}, {constant(np.array(counts, np.int64))}, {torus}"
+    reach = f"np.float32({radius!r}), {reach_of(size[-1], counts[-1], radius)}"
+    function = ", ".join(map(constant, _cpu_pairs._arrays(program)))
+    return [
+        f"{total}[:] = 0",
+        f"_sum({given}, {spec}, {reach}, {function}, {total}, _NOBODY, False, 0, {num})",
+        f"_spoil({start.rows()}, {num}, {total})",
+    ]
+
+
+_ARRAYS: dict[str, np.ndarray] = {}
+
+
+def constant(array: np.ndarray) -> str:
+    """Names an array that never changes; those of equal entries have one name."""
+    form = "x".join(map(str, (array.dtype, *array.shape)))
+    name = f"k_{form}_{hashlib.blake2b(array.tobytes(), digest_size=8).hexdigest()}"
+    _ARRAYS[name] = array
+    return name
+
+
 def _stack(node: Node, args: list[Any], out: list[Result]) -> list[str]:
     parts: list[Argument] = args[0]
     dim: int = args[1] if len(args) > 1 else 0
@@ -375,6 +522,12 @@ CALLS: dict[Any, Callable[[Node, list[Any], list[Result]], list[str]]] = {
     own.sum_in_slots.default: _sum_in_slots,
     own.form_ties.default: _form_ties,
     own.place_rows.default: _place_rows,
+    own.pair_rows.default: _pair_rows,
+    own.step_rows.default: _step_rows,
+    own.fill_rows.default: _fill_rows,
+    own.settle_rows.default: _settle_rows,
+    own.bin_agents.default: _bin_agents,
+    own.sum_pairs.default: _sum_pairs,
     aten.stack.default: _stack,
     aten.cat.default: _cat,
 }
@@ -392,10 +545,15 @@ def function(written: Mapping[str, str], code: str, names: Mapping[str, Any]) ->
         "np": np,
         "none": _none,
         "strided": _strided,
+        "refuse": _refuse,
         "_NOBODY": np.empty((0, 0), np.int64),
+        "_NO_ROWS": np.empty((1, 0), np.int64),
+        "_NO_BYTE": np.zeros((1, 1), np.int8),
+        "_NO_MASK_ROWS": np.empty((0, 0), np.int8),
+        **{name: array for name, array in _ARRAYS.items() if name in code},
         **names,
     }
-    for module in (_cpu_draws, _cpu_forming, _cpu_neighbours, _cpu_placing, _cpu_slots):
+    for module in _OWN:
         known.update({name: value for name, value in vars(module).items() if name in _LOOPS})
     known.update({name: _compiled(name, text) for name, text in written.items()})
     exec(code, known)  # noqa: S102 - likewise
@@ -408,6 +566,12 @@ def _compiled(name: str, text: str) -> Callable[..., None]:
     found: dict[str, Any] = {"np": np}
     exec(text, found)  # noqa: S102 - written above, from operations and numbers of the graph
     return numba.njit(nogil=True, error_model="numpy")(found[name])
+
+
+def _refuse(outside: bool) -> None:
+    """End a step in which an entry at a place was asked for that there is not; eager steps say which."""
+    if outside:
+        raise IndexError("a place is out of range")
 
 
 @functools.cache
