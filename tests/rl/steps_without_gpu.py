@@ -12,45 +12,35 @@ import sys
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "run"))
 
+import pytest
 import torch
 import without_gpu
 from torch import Tensor
 from torch.fx import GraphModule
 
+import denizen as dz
+from as_on_cuda import as_on_cuda, foraging_in_place
 from denizen import ops
-from denizen.app._build import build
 from denizen.nn import kernels
-from denizen.rl import _conv_encoder, _policy, _value
-from denizen.rl._ppo import PRECISIONS
-from denizen.zoo.foraging import _fast, _launch
-
-
-def as_on_cuda() -> None:
-    """Everything that asks whether a tensor is on CUDA takes it that it is; worlds in place do nothing."""
-    kernels.mlp_fits = lambda weights: True
-    for module, name in (
-        (_conv_encoder, "spreads"),
-        (_policy, "spreads"),
-        (_policy, "launches"),
-        (_policy, "_pays"),
-        (_value, "_fuses"),
-    ):
-        setattr(module, name, lambda tensor: True)
-    _fast.variant = lambda device: "triton"
-    _launch.step = lambda *args: [tensor.zero_() for tensor in args[6]]
 
 
 def recorded(world: str, count: int) -> tuple[GraphModule, list[Tensor]]:
     """The graph of a step and its arguments, in the form that CUDA takes; constants are arguments."""
-    as_on_cuda()
-    policy = {} if world == "foraging" else {"hidden": "64,64", "activation": "tanh"}
-    settings = {"num_envs": count, "num_steps": 8, **({"precision": "bfloat16"} if world == "foraging" else {})}
-    made = build({"world_name": world, "algo": "ppo", "steps": None, "set": settings, "world": {}, "policy": policy}, 0)
-    held = made.algorithm.init(made.env, made.policy, total_steps=10**9, device="cpu")
+    patch = pytest.MonkeyPatch()
+    patch.setattr(kernels, "mlp_fits", lambda weights: True)
+    as_on_cuda(patch)
+    foraging_in_place(patch)
+    env = dz.zoo.entry(world).build()
+    planes = world == "foraging"
+    policy = dz.rl.conv(env, head=dz.rl.PopArt) if planes else dz.rl.mlp(env, (64, 64))
+    precision = "bfloat16" if planes else "float32"
+    algorithm = dz.PPO(num_envs=count, num_steps=8, num_minibatches=1, precision=precision)
+    held = algorithm.init(env, policy, total_steps=10**9, device="cpu")
     step: Any = held.rollout._step
-    with held.policy.prepared(PRECISIONS[made.algorithm.precision]):
+    with held.policy.prepared(getattr(torch, precision)):
         tensors = step._ready((held.rollout.state.parts(), held.rollout.sums()))
     graph = step.graph.graph
     last = [node for node in graph.nodes if node.op == "placeholder"][-1]

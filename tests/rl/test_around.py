@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen._fingerprint import differences, fingerprint
+from denizen._fingerprint import differences
 from denizen.rl import ActionRepeat, FrameStack, play
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.kuhn import Kuhn
@@ -174,8 +174,9 @@ def test_stacked_parts_are_learnt_and_resumed(tmp_path):
     resumed = dz.rl.resume(tmp_path / "run", env, make(), ppo, steps=32, progress=False)
     weights = [result.policy.state_dict() for result in (whole, resumed)]
     assert all(torch.equal(weights[1][name], one) for name, one in weights[0].items())
-    folder = FrameStack(Parts(), 2), FrameStack(Parts(), 3)
-    assert differences(*(fingerprint(one) for one in folder))
+    other = FrameStack(Parts(), 3)
+    with pytest.raises(dz.errors.InputError, match=r"the env differs .*frames"):
+        dz.rl.resume(tmp_path / "run", other, dz.rl.mlp(other, (8,), normalise=True), ppo, progress=False)
 
 
 @pytest.mark.parametrize("around", [ActionRepeat, FrameStack])
@@ -217,17 +218,28 @@ def test_both_are_evaluated_and_shown():
     assert len(list(play(env, policy, 2))) == 3
 
 
-def test_what_is_inside_counts_for_a_folder():
-    told = [fingerprint(env) for env in (FrameStack(ActionRepeat(CartPole(), n), 3) for n in (2, 2, 3))]
-    assert not differences(told[0], told[1])
-    assert "times=2" in differences(told[0], told[2])[0]
+def differences(folder, one, other):
+    """What a training in one environment says when it is to go on in another one, in parts."""
+    ppo = dz.PPO(num_envs=2, num_steps=2, num_minibatches=1, update_epochs=1)
+    dz.train(one, dz.rl.mlp(one, (4,)), ppo, 4, folder=folder, device="cpu", progress=False)
+    try:
+        dz.rl.resume(folder, other, dz.rl.mlp(other, (4,)), ppo, progress=False)
+    except dz.errors.InputError as error:
+        return str(error).removeprefix(f"resume: the env differs from that of the training in {folder}; ").split("; ")
+    return []
+
+
+def test_what_is_inside_counts_for_a_folder(tmp_path):
+    one, same, other = (FrameStack(ActionRepeat(CartPole(), n), 3) for n in (2, 2, 3))
+    assert not differences(tmp_path / "a", one, same)
+    assert "times=2" in differences(tmp_path / "b", one, other)[0]
 
     class Other(Counter):
         def observe(self, now):
             return super().observe(now) + 1
 
     Other.__name__, Other.__qualname__ = Counter.__name__, Counter.__qualname__
-    assert differences(fingerprint(FrameStack(Counter(), 2)), fingerprint(FrameStack(Other(), 2))) == [
+    assert differences(tmp_path / "c", FrameStack(Counter(), 2), FrameStack(Other(), 2)) == [
         "method env.observe has other code than it had"
     ]
 
@@ -294,12 +306,12 @@ def test_what_does_not_fit_is_told():
             make()
 
 
-def test_a_rule_of_a_game_inside_counts_for_a_folder():
+def test_a_rule_of_a_game_inside_counts_for_a_folder(tmp_path):
     class Other(Kuhn):
-        def payoff(self, now):
-            return 2 * super().payoff(now)
+        def payoff(self, before, now):
+            return 2 * super().payoff(before, now)
 
     Other.__module__, Other.__qualname__ = Kuhn.__module__, Kuhn.__qualname__
     for around in (dz.rl.Against, dz.rl.SelfPlay):
-        told = differences(fingerprint(around(Kuhn())), fingerprint(around(Other())))
+        told = differences(tmp_path / around.__name__, around(Kuhn()), around(Other()))
         assert "method game.payoff has other code than it had" in told

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import denizen as dz
+from as_on_cuda import small_networks_at_once
 from denizen.nn import kernels
 from denizen.zoo.breakout import Breakout
 from denizen.zoo.cartpole import CartPole
@@ -13,21 +14,7 @@ from denizen.zoo.pendulum import Pendulum
 @pytest.fixture
 def at_once(monkeypatch):
     """The operation wherever it would be taken on CUDA; how often it was."""
-    taken = []
-    real, fits = kernels.mlp, kernels.mlp_fits
-
-    def mlp(x, weights, activation):
-        taken.append(len(weights))
-        return real(x, weights, activation)
-
-    def takes(weights):
-        with monkeypatch.context() as patch:
-            patch.setattr("denizen.nn.kernels._mlp.variant", lambda device: "triton")
-            return fits(weights)
-
-    monkeypatch.setattr(kernels, "mlp", mlp)
-    monkeypatch.setattr(kernels, "mlp_fits", takes)
-    return taken
+    return small_networks_at_once(monkeypatch)
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -1,9 +1,10 @@
 """An iteration of learning, with what the loop does around it, within a budget of no host read and no transfer."""
 
+import itertools
+
 import pytest
 
 import denizen as dz
-from denizen.rl import _train
 from denizen.zoo.breakout import Breakout
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.foraging import foraging
@@ -50,39 +51,47 @@ def guard():
     return dz.budget(host_reads=0, transfers=0)
 
 
-def iteration(guard, make_env, make_policy, algorithm, **more):
-    """What the loop does between two looks at the clock, done once before."""
-    env = make_env()
-    steps = 100 * algorithm.samples
-    loop = _train.new_loop(env, make_policy(env), algorithm, steps, device=guard.device, **more)
+class Enough(Exception):
+    """Ends a training."""
 
-    def go():
-        metrics = dict(algorithm.update(loop.training))
-        loop._judge(metrics)
+
+def trained(guard, make_env, make_policy, algorithm, look=lambda metrics: None, **more):
+    """A training whose second and third iteration, with all that the loop does around updates, are in the budget."""
+    given = {"device": guard.device, "progress": False}
+    env, plain, begun = make_env(), type(algorithm).update, itertools.count(1)
+
+    def update(algorithm, training):
+        number = next(begun)
+        if number == 2:
+            guard.__enter__()
+        if number == 4:
+            guard.__exit__(None, None, None)
+            raise Enough
+        metrics = plain(algorithm, training)
+        if number == 3:
+            look(metrics)
         return metrics
 
-    go()
-    return go
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(dz.rl.Updates, "warm_up", lambda self: None)
+        patched.setattr(type(algorithm), "update", update)
+        with pytest.raises(Enough):
+            dz.train(env, make_policy(env), algorithm, 100 * algorithm.samples, **given, **more)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_an_iteration_reads_nothing_on_the_host_and_moves_nothing(name, guard):
-    go = iteration(guard, *CASES[name], patience=dz.rl.Patience())
-    with guard:
-        go()
-        go()
+    trained(guard, *CASES[name], patience=dz.rl.Patience())
+    assert guard.report.ok
 
 
 def test_a_curriculum_is_decided_on_the_device(guard):
     params = {"spawn_prob": dz.rl.Earned(0.1, 0.7, score=-100.0, lives=1)}
     for algorithm in (dz.PPO(**PPO), dz.GRPO(**GRPO)):
-        go = iteration(guard, fruits, lambda env: dz.rl.mlp(env, (8,)), algorithm, params=params)
-        with guard:
-            go()
-            go()
+        trained(guard, fruits, lambda env: dz.rl.mlp(env, (8,)), algorithm, params=params)
+        assert guard.report.ok
 
 
 def test_the_budget_sees_a_read_within_it(guard):
-    go = iteration(guard, *CASES["PPO that stops by its KL"])
-    with pytest.raises(dz.errors.BudgetError, match=r"test_budget\.py"), guard:
-        float(go()["kl"])
+    with pytest.raises(dz.errors.BudgetError, match=r"test_budget\.py"):
+        trained(guard, *CASES["PPO that stops by its KL"], look=lambda metrics: float(metrics["kl"]))

@@ -8,17 +8,32 @@ import torch
 from torch import nn
 
 import denizen as dz
-from denizen.rl import _conv_encoder, _policy, _towers, _value
-from denizen.rl._conv_encoder import ConvEncoder
+from as_on_cuda import as_on_cuda
 from denizen.zoo.cartpole import CartPole
 
 SHAPES = [((2, 11, 11), (32, 64, 64)), ((2, 5, 9), (8,)), ((7, 10, 10), (16, 12)), ((4, 10, 10), (3, 5))]
 
 
+class Looking(CartPole):
+    """Shows planes of this shape."""
+
+    shape: tuple
+
+    @property
+    def observation_space(self):
+        return dz.rl.Box(0.0, 1.0, self.shape)
+
+    def observe(self, now):
+        return torch.zeros(self.shape)
+
+
 def pair(planes, channels, hidden=24):
     """A network, and the same one as plain layers."""
+    net = dz.rl.conv(Looking(shape=planes), channels, hidden, critic_hidden=()).body
     torch.manual_seed(1)
-    net = ConvEncoder(planes, channels, hidden)
+    for layer in net:
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            layer.reset_parameters()  # as torch has them: the policy's biases begin at 0
     plain = nn.Sequential(*[copy.deepcopy(layer) for layer in net])
     return net, plain
 
@@ -47,7 +62,7 @@ def test_on_a_cpu_the_layers_run_as_they_are():
 
 
 def test_without_convolutions_there_is_nothing_to_prepare(monkeypatch):
-    monkeypatch.setattr(_conv_encoder, "spreads", lambda tensor: True)
+    as_on_cuda(monkeypatch)
     net, plain = pair((2, 3, 3), ())
     given = torch.rand(3, 2, 3, 3)
     with net.prepared(torch.float32):
@@ -104,7 +119,7 @@ def test_rows_of_a_critic_that_are_filled_up_change_no_number(monkeypatch, prepa
         return values, [] if prepared else torch.autograd.grad(values.sum(), list(policy.critic.parameters()))
 
     expected, slopes = judged()
-    monkeypatch.setattr(_towers, "_pays", lambda tensor: True)
+    as_on_cuda(monkeypatch)
     keys = {name: value.shape for name, value in policy.state_dict().items()}
     assert policy.critic[0].in_features % 8
     found, others = judged()
@@ -118,10 +133,9 @@ def test_a_critic_with_a_layer_of_others_keeps_its_parameters(monkeypatch):
         def forward(self, input):
             return input
 
-    monkeypatch.setattr(_towers, "_pays", lambda tensor: True)
-    policy = dz.rl.ActorCritic(
-        CartPole(), nn.Sequential(nn.Flatten(), nn.Linear(4, 6)), critic=_towers.Critic(nn.Linear(6, 4), Own())
-    )
+    as_on_cuda(monkeypatch)
+    policy = dz.rl.conv(Looking(shape=(1, 2, 2)), (2,), 6, critic_hidden=(4, 4))
+    policy.critic[1] = Own()
     before = list(policy.parameters())
     with policy.prepared(torch.bfloat16):
         pass
@@ -133,7 +147,7 @@ def test_a_layer_on_top_is_taken_with_the_features(monkeypatch):
     given = torch.rand(4, 2, 5, 9)
     with torch.no_grad():
         assert net.with_top(given, top) is None
-        monkeypatch.setattr(_conv_encoder, "spreads", lambda tensor: True)
+        as_on_cuda(monkeypatch)
         shown, numbers = net.with_top(given, top)
         assert torch.equal(shown, net(given))
         assert torch.equal(numbers, top(shown))
@@ -145,8 +159,8 @@ def test_a_layer_on_top_is_taken_with_the_features(monkeypatch):
 
 
 def test_hooks_on_convolutions_are_called(monkeypatch):
-    net, seen = ConvEncoder((2, 4, 4), (3,), 8), []
-    monkeypatch.setattr("denizen.rl._conv_encoder.spreads", lambda tensor: True)
+    net, seen = pair((2, 4, 4), (3,), 8)[0], []
+    as_on_cuda(monkeypatch)
     looks = torch.rand(2, 2, 4, 4)
     net(looks)
     assert not seen
@@ -177,11 +191,7 @@ def test_ppo_learns_the_same_in_either_form(monkeypatch, name, backend):
     """Two updates; compiled, the rollout takes the prepared weights of each, not those of the first."""
     runs = []
     for spread in (False, True):
-        monkeypatch.setattr(_conv_encoder, "spreads", lambda tensor, spread=spread: spread)
-        monkeypatch.setattr(_policy, "spreads", _conv_encoder.spreads)
-        monkeypatch.setattr(_towers, "_pays", _conv_encoder.spreads)
-        monkeypatch.setattr(_value, "_fuses", _conv_encoder.spreads)
-        monkeypatch.setattr(_policy, "launches", _conv_encoder.spreads)
+        as_on_cuda(monkeypatch, spread)
         env = dz.zoo.entry(name).build()
         policy = dz.rl.conv(env, (4, 8), 16, critic_hidden=(16,))
         algorithm = dz.rl.PPO(num_envs=4, num_steps=4, num_minibatches=1, learning_rate=1e-3)
@@ -204,7 +214,7 @@ def test_on_cuda_the_numbers_are_those_of_the_plain_layers(planes, channels, mon
     exact = plain.double()(given.double())
     slopes = torch.autograd.grad((exact * weight).sum(), list(plain.parameters()))
     plain = plain.float()
-    assert _conv_encoder.spreads(given)
+    assert torch.equal(net(given), net.spread_out(given))
     for dtype in (torch.float32, torch.bfloat16):
         with torch.autocast("cuda", dtype, enabled=dtype != torch.float32, cache_enabled=False):
             shown, rounded = net(given), plain(given)

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 import denizen as dz
-from denizen import _tree, ops
+from denizen import ops
 from denizen.perf.watch import sync_warnings
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.pendulum import Pendulum
@@ -51,7 +52,7 @@ def test_replays_never_repeat_random_numbers():
 def test_worlds_of_the_zoo_begin_under_the_guard(world):
     worlds = dz.rl.Worlds(dz.zoo.entry(world).build(), 70, device="cuda", max_resets=2)
     observed = worlds.reset()
-    assert all(look.is_cuda for look in _tree.tensors(observed.observation))
+    assert all(look.is_cuda for look in tree_leaves(observed.observation))
     worlds.check()
 
 

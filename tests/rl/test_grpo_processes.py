@@ -65,7 +65,8 @@ def test_two_processes_equal_one(tmp_path):
 
 
 def test_groups_that_cannot_be_shared_out_are_named(monkeypatch):
-    monkeypatch.setattr("denizen.rl._processes.size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     env = CartPole()
     with pytest.raises(dz.errors.InputError, match="3 groups do not divide among 2 processes"):
         dz.GRPO(groups=3).init(env, dz.rl.mlp(env), total_steps=1, device="cpu")

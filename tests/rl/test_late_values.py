@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import denizen as dz
-from denizen.rl import _policy
+from as_on_cuda import as_on_cuda
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.foraging import foraging
 
@@ -27,7 +27,7 @@ def remembering():
 def test_the_rollout_is_the_same(make, device, monkeypatch):
     found = []
     for late in (False, True):
-        monkeypatch.setattr(_policy, "launches", lambda tensor, late=late: late)
+        as_on_cuda(monkeypatch, late, only="launches")
         torch.manual_seed(0)
         policy = make()
         held = dz.rl.PPO(num_envs=4, num_steps=8).init(policy.env, policy, total_steps=10**4, device=device)
@@ -44,7 +44,7 @@ def test_the_rollout_is_the_same(make, device, monkeypatch):
 
 
 def test_code_of_others_is_run_at_every_step(monkeypatch):
-    monkeypatch.setattr(_policy, "launches", lambda tensor: True)
+    as_on_cuda(monkeypatch, only="launches")
 
     class Own(dz.rl.ActorCritic):
         def forward(self, *args, **more):

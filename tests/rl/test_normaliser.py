@@ -6,11 +6,10 @@ import torch
 
 import denizen as dz
 from denizen.rl import play
-from denizen.rl._draws import picked
-from denizen.rl._normaliser import Moments, RewardScale
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.pendulum import Pendulum
 from denizen.zoo.probes import Padded
+from trainings import judged_while_learning
 
 SMALL = {"num_envs": 8, "num_steps": 16, "num_minibatches": 2, "learning_rate": 1e-3}
 
@@ -29,7 +28,7 @@ def test_moments_are_those_of_all_rows_that_count_and_do_not_drift():
     rows = torch.randn(40, 97, 3, generator=generator) * torch.tensor([1e-3, 1.0, 50.0])
     rows += torch.tensor([1.0, 1e5, -3.0])
     counts = torch.rand(40, 97, generator=generator) < 0.7
-    held = Moments((3,))
+    held = dz.rl.Normaliser((3,))
     held.take([(torch.where(c[:, None], r, torch.nan), c) for r, c in zip(rows, counts, strict=True)])
     wanted = rows[counts].double()
     assert held.count.item() == len(wanted)
@@ -38,7 +37,7 @@ def test_moments_are_those_of_all_rows_that_count_and_do_not_drift():
 
 
 def test_rows_of_which_none_counts_change_nothing():
-    held = Moments((2,))
+    held = dz.rl.Normaliser((2,))
     held.take([(torch.full((5, 2), torch.nan), torch.zeros(5, dtype=torch.bool))])
     assert (held.count, held.mean.tolist(), held.variance.tolist()) == (0, [0, 0], [1, 1])
 
@@ -56,15 +55,14 @@ def test_inputs_that_do_not_vary_become_nothing_and_far_ones_are_clipped():
 # --- of observations --------------------------------------------------------------------------------------------------
 
 
-def test_statistics_are_those_of_what_was_acted_on_and_ratios_begin_at_one():
-    held, seen = training(num_envs=8, num_steps=32), []
+def test_statistics_are_those_of_what_was_acted_on_and_ratios_begin_at_one(monkeypatch):
+    held, seen = training(num_envs=8, num_steps=32, num_minibatches=1, update_epochs=1), []
     norm = held.policy.normaliser
     for _ in range(2):
         before = {name: value.clone() for name, value in norm.state_dict().items()}
         held.rollout.collect()
-        part = picked(held.algorithm._parts(held, {"weight": held.rollout.fields["valid"].float()}, 0)[0])
-        judged = held.policy(part["observation"], part["memory"], first=part["first"])
-        assert torch.allclose(judged.actions.log_prob(part["action"]), part["log_prob"], atol=1e-6)
+        judged = judged_while_learning(held, monkeypatch)
+        assert torch.allclose(judged, held.rollout.fields["log_prob"], atol=1e-6)
         assert all(torch.equal(before[name], value) for name, value in norm.state_dict().items())
         assert held.algorithm.update(held)["kl"] < 1  # goes on from the state above with a rollout of its own
         seen.append(held.rollout.fields["observation"].flatten(0, 1).double())
@@ -128,7 +126,10 @@ def test_evaluation_and_play_leave_statistics_alone_and_a_reload_acts_alike(tmp_
 
 def test_rewards_are_divided_by_the_deviation_of_discounted_returns():
     generator = torch.Generator().manual_seed(1)
-    scale, going, returns = RewardScale(5, 0.9), np.zeros(5), []
+    scale = training(
+        Pendulum(), dz.rl.mlp(Pendulum(), (4,)), num_envs=5, gamma=0.9, normalise_rewards=True
+    ).reward_scale
+    going, returns = np.zeros(5), []
     for _ in range(3):
         reward = torch.randn(7, 5, generator=generator) * 3 + 1
         ended, valid = (torch.rand(7, 5, generator=generator) < p for p in (0.2, 0.8))
@@ -195,11 +196,14 @@ def test_wrong_normalisers_are_told():
         dz.PPO(normalise_rewards=1)
 
 
-def test_trainings_without_one_are_described_as_before():
-    from denizen._fingerprint import describe
-
-    assert "normalise_rewards" not in describe(dz.PPO())
-    assert "normalise_rewards=True" in describe(dz.PPO(normalise_rewards=True))
+def test_trainings_without_one_are_described_as_before(tmp_path):
+    env, told = CartPole(), []
+    for number, more in enumerate(({}, {"normalise_rewards": True})):
+        ppo, folder = dz.PPO(**SMALL, **more), tmp_path / str(number)
+        dz.train(env, dz.rl.mlp(env, (4,)), ppo, 128, folder=folder, device="cpu", progress=False)
+        told.append(dz.rl.read_manifest(folder)["algorithm"])
+    assert "normalise_rewards" not in told[0]
+    assert "normalise_rewards=True" in told[1]
     assert not any("normaliser" in name for name in dz.rl.mlp(CartPole()).state_dict())
 
 

@@ -1,10 +1,11 @@
 """SAC, TD3 and DQN learn what each probe is about: values within 0.05 of their size, and the better action."""
 
+import json
+
 import pytest
 import torch
 
 import denizen as dz
-from denizen.app._build import build
 from denizen.zoo.probes import Action, Both, Continuous, Delayed, Endless, Mortal
 
 GAMMA = 0.8
@@ -70,9 +71,8 @@ def test_actions_become_what_the_probe_asks_for(kind):
 
 
 @pytest.mark.long
-def test_held_noise_gets_the_car_out_of_its_valley():
-    made = build(
-        {"world_name": "mountaincar_continuous", "algo": "sac", "steps": None, "world": {}, "policy": {}, "set": {}}, 0
-    )
-    made.train(device="cpu", progress=False)
-    assert dz.rl.evaluate(made.env, made.policy, num_envs=64, greedy=True, device="cpu").mean > 90
+def test_held_noise_gets_the_car_out_of_its_valley(prepared, tmp_path):
+    folder, told = tmp_path / "run", tmp_path / "told.json"
+    prepared("train", "mountaincar_continuous", "--algo", "sac", "--device", "cpu", "--quiet", "--out", folder)
+    prepared("evaluate", folder, "--worlds", 64, "--greedy", "--quiet", "--json", told)
+    assert json.loads(told.read_text())[0]["mean"] > 90

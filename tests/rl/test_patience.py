@@ -5,29 +5,7 @@ import torch
 
 import denizen as dz
 from denizen.rl import Patience
-from denizen.rl._best_policy import Stall
 from denizen.zoo.cartpole import CartPole
-
-
-def looks(scores, **settings):
-    """After each score, whether patience is at its end."""
-    stall = Stall(Patience(**settings), torch.device("cpu"))
-    told = []
-    for update, score in enumerate(scores, 1):
-        stall.take(torch.tensor(score), torch.tensor(update))
-        told.append(bool(stall.over))
-    return told, stall
-
-
-def test_ends_so_many_updates_after_the_last_that_was_better():
-    told, stall = looks([1.0, 2.0, 1.5, 2.0, 2.04, 2.0, 9.0], updates=3, min_delta=0.05)
-    assert told == [False, False, False, False, True, True, True], "2.04 is not better by more than 0.05"
-    assert int(stall.since) == 7, "scores go on being taken, but what is over stays over"
-
-
-def test_small_steps_that_add_up_count_and_nan_does_not():
-    told, _ = looks([1.0, 1.04, 1.08, float("nan"), 1.1, 1.14], updates=3, min_delta=0.05)
-    assert told == [False] * 6
 
 
 @pytest.mark.parametrize("settings", [{"updates": 0}, {"updates": 1.5}, {"min_delta": -1}])

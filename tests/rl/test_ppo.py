@@ -10,10 +10,8 @@ from torch._dynamo.testing import CompileCounter
 
 import denizen as dz
 from denizen.rl import play
-from denizen.rl._draws import _selected, picked
-from denizen.rl._ppo import Coefficients, ppo_loss
-from denizen.rl._rows import for_worlds
 from denizen.zoo.cartpole import CartPole
+from trainings import judged_while_learning
 
 SMALL = {"num_envs": 8, "num_steps": 16}
 
@@ -58,6 +56,31 @@ class Pulled(dz.State):
     by: torch.Tensor = dz.real()
 
 
+class Showing(Lever):
+    """Shows the action that it took last."""
+
+    observation_space = dz.rl.Box(-torch.inf, torch.inf, (3,))
+
+    def init(self, rng):
+        return Taken(last=torch.zeros(3))
+
+    def step(self, now, action, rng):
+        return now.replace(last=action)
+
+    def observe(self, now):
+        return now.last
+
+    def reward(self, before, action, now):
+        return -now.last.abs().sum()
+
+    def terminated(self, now):
+        return now.last[0] > 1e6
+
+
+class Taken(dz.State):
+    last: torch.Tensor = dz.real("numbers")
+
+
 BOUNDS = [
     (0.0, torch.inf),
     (-torch.inf, -0.5),
@@ -68,15 +91,15 @@ BOUNDS = [
 
 @pytest.mark.parametrize(("low", "high"), BOUNDS)
 def test_actions_come_within_bounds_of_one_side_and_of_each_number(low, high):
-    env = Lever(acts=dz.rl.Box(torch.tensor(low), high, (3,)))
-    ppo = dz.PPO(num_envs=4, num_steps=4, num_minibatches=1, update_epochs=1)
+    env = Showing(acts=dz.rl.Box(torch.tensor(low), high, (3,)))
+    ppo = dz.PPO(num_envs=4, num_steps=6, num_minibatches=1, update_epochs=1)
     held = training(ppo, env, dz.rl.mlp(env, (4,)))
     ppo.update(held)
     held.check()
     drawn = held.rollout.fields["action"]
     assert bool(env.acts.fault(drawn).any()), "the policy learns from what it drew"
-    given = for_worlds(drawn.flatten(0, 1), env)
-    assert torch.equal(given, drawn.flatten(0, 1).clamp(torch.tensor(low), torch.tensor(high)))
+    given = held.rollout.fields["observation"][1:]
+    assert torch.equal(given, drawn[:-1].clamp(torch.tensor(low), torch.tensor(high)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
@@ -194,7 +217,7 @@ def test_a_full_update_equals_a_plain_one_in_float64():
 
 
 @pytest.mark.parametrize("memory", [0, 8])
-def test_the_ratio_is_exactly_one_before_the_first_step(memory):
+def test_the_ratio_is_exactly_one_before_the_first_step(memory, monkeypatch):
     algorithm = dz.PPO(num_envs=8, num_steps=64, update_epochs=1, num_minibatches=1, learning_rate=1e-3)
     env = CartPole()
     held = training(algorithm, env, dz.rl.mlp(env, (16,), memory_size=memory))
@@ -202,9 +225,8 @@ def test_the_ratio_is_exactly_one_before_the_first_step(memory):
         algorithm.update(held)
         held.rollout.collect()
         assert held.rollout.fields["terminated"].any()
-        part = picked(algorithm._parts(held, dict.fromkeys(["weight"], held.rollout.fields["valid"].float()), 0)[0])
-        judged = held.policy(part["observation"], part["memory"], first=part["first"])
-        assert torch.allclose(judged.actions.log_prob(part["action"]), part["log_prob"], atol=1e-6)
+        judged = judged_while_learning(held, monkeypatch)
+        assert torch.allclose(judged, held.rollout.fields["log_prob"], atol=1e-6)
 
 
 def test_a_life_begins_after_each_end_and_is_stored_so():
@@ -388,18 +410,6 @@ def test_losses_that_are_told_are_means_over_all_minibatches(monkeypatch):
     assert told["explained_variance"].item() == pytest.approx(float(share), rel=1e-3)
 
 
-def test_explained_variance_is_nothing_where_returns_vary_by_rounding():
-    from denizen.rl._ppo import _explained
-
-    returns, weight = (
-        torch.tensor([0.1, 0.1, 0.6]).sum() * torch.tensor([1.0, 1 + 2**-22, 1.0, 1 - 2**-23]),
-        torch.ones(4),
-    )
-    assert bool(_explained(returns, torch.zeros(4), weight).isnan())
-    returns[0] += 1e-4
-    assert float(_explained(returns, returns, weight)) == pytest.approx(1)
-
-
 def test_target_kl_stops_without_a_host_read():
     strict = dz.PPO(**SMALL, learning_rate=0.05, target_kl=1e-6, update_epochs=4, num_minibatches=2)
     held, free = training(strict), training(dataclasses.replace(strict, target_kl=None))
@@ -429,54 +439,6 @@ def test_low_precision_learns_in_float32_parameters(precision):
     assert torch.isfinite(weights(held)).all()
     assert not torch.equal(weights(held), before)
     assert torch.isfinite(told["value_loss"])
-
-
-# --- the loss ---------------------------------------------------------------------------------------------------------
-
-
-def coefficients(value_clip=0.2, floor=0.0, penalty=0.0):
-    clip = value_clip and torch.tensor(value_clip)
-    return Coefficients(*map(torch.tensor, (0.2, 0.01, floor, 0.5)), clip, torch.tensor(penalty))
-
-
-@pytest.mark.parametrize("value_clip", [None, 0.2])
-def test_rows_that_do_not_count_change_nothing(value_clip):
-    made = torch.Generator().manual_seed(0)
-    columns = torch.randn(8, 10, generator=made)
-    weight = torch.ones(10)
-    weight[6:] = 0
-    spoilt = columns.clone()
-    spoilt[:, 6:] = torch.tensor([torch.inf, torch.nan, 1e30, -1e30])
-    results = []
-    for given in (columns, spoilt):
-        given = given.clone().requires_grad_()
-        log_prob, entropy, value, old, gain, target, old_value, _ = given
-        gain = torch.where(weight > 0, gain, 0.0)
-        loss = ppo_loss(log_prob, entropy, value, old, gain, target, old_value, weight, coefficients(value_clip))
-        (gradient,) = torch.autograd.grad(loss.total, given)
-        results.append((loss.total.detach(), gradient[:, :6], gradient[:3, 6:]))
-    assert torch.equal(results[0][0], results[1][0])
-    assert torch.equal(results[0][1], results[1][1])
-    assert (results[1][2] == 0).all()
-    log_prob, entropy, value, old, gain, target, old_value, _ = columns[:, :6]  # also in no denominator
-    alone = ppo_loss(log_prob, entropy, value, old, gain, target, old_value, weight[:6], coefficients(value_clip))
-    assert torch.allclose(torch.stack(loss[1:]), torch.stack(alone[1:]), rtol=1e-5)
-
-
-def test_value_clipping_is_the_larger_error_of_each_element():
-    value, old, target = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.5, 0.5]])
-    zero, one = torch.zeros(2), torch.ones(2)
-    loss = ppo_loss(zero, zero, value, zero, zero, target, old, one, coefficients(0.2))
-    assert loss.value.item() == pytest.approx(((1 - 0.5) ** 2 + 0.5**2) / 2)  # 0.5 against (0.2 - 0.5)²: the larger
-
-
-def test_the_entropy_floor_pulls_only_below_it():
-    entropy = torch.full((3,), 0.4, requires_grad=True)
-    zero, one = torch.zeros(3), torch.ones(3)
-    for floor, wanted in ((0.5, -0.01 - 0.05), (0.3, -0.01)):
-        loss = ppo_loss(zero, entropy, zero, zero, zero, zero, zero, one, coefficients(None, floor, 0.05))
-        (gradient,) = torch.autograd.grad(loss.total, entropy)
-        assert gradient.sum().item() == pytest.approx(wanted)
 
 
 # --- wrong settings ---------------------------------------------------------------------------------------------------
@@ -510,9 +472,3 @@ def test_widths_that_are_none_are_named(widths):
         dz.rl.mlp(CartPole(), widths)
     with pytest.raises(dz.errors.InputError, match="memory_size=-1"):
         dz.rl.mlp(CartPole(), memory_size=-1)
-
-
-@pytest.mark.parametrize(("shape", "axis"), [((30, 4, 10, 10), 0), ((5, 30, 4, 6), 1), ((30, 3), 0), ((30,), 0)])
-def test_bytes_are_picked_by_row(shape, axis):
-    field, rows = torch.randint(0, 256, shape, dtype=torch.uint8), torch.randperm(30)[:7]
-    assert torch.equal(_selected(field, axis, rows), field.index_select(axis, rows))

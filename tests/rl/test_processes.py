@@ -10,8 +10,6 @@ import torch
 from safetensors.torch import load_file
 
 import denizen as dz
-from denizen.rl import _processes
-from denizen.rl._draws import Minibatches
 from trainings import read_manifest, read_metrics
 
 WORDS = [
@@ -139,41 +137,6 @@ def test_a_folder_that_is_taken_is_told_by_all_in_words(tmp_path):
     assert "run folder two is not empty" in done.stderr
     assert "the first process cannot write it" in done.stderr
     assert "[rank1]: Traceback" not in done.stderr
-
-
-def test_every_dtype_is_gathered(monkeypatch):
-    """NCCL knows few of them."""
-
-    def gather(own, parts):
-        assert own.dtype == torch.uint8
-        assert own.is_contiguous()
-        for part in parts:
-            part.copy_(own)
-
-    monkeypatch.setattr(_processes.dist, "gather", gather)
-    held = {
-        str(dtype): torch.tensor([[1, 0, 1], [0, 1, 1]]).to(dtype).t()
-        for dtype in (torch.int16, torch.bool, torch.int64, torch.float32, torch.bfloat16, torch.uint8)
-    }
-    held |= {"one": torch.tensor(7), "none": torch.zeros(0, 3, dtype=torch.int16)}
-    held |= {"first": torch.arange(10.0)[::10], "repeated": torch.tensor(2.0).expand(1)}
-    found = _processes.gathered(held)
-    assert set(found) == {f"rank0.{name}" for name in held}
-    for name, tensor in held.items():
-        assert found[f"rank0.{name}"].dtype == tensor.dtype
-        assert torch.equal(found[f"rank0.{name}"], tensor)
-
-
-def test_groups_give_every_minibatch_an_equal_part_and_do_not_depend_on_who_has_them():
-    step, device = torch.tensor(3), torch.device("cpu")
-    whole = Minibatches(0, device, range(4), 2).parts(step, 5, 8)
-    assert sorted(torch.cat(whole).tolist()) == list(range(40))
-    for part in whole:
-        assert torch.bincount(part % 8 // 2).tolist() == [5, 5, 5, 5]
-    second = Minibatches(0, device, range(2, 4), 2).parts(step, 5, 4)
-    for part, mine in zip(whole, second, strict=True):
-        theirs = part[part % 8 >= 4]
-        assert torch.equal(theirs // 8 * 4 + theirs % 8 - 4, mine)
 
 
 def test_worlds_that_cannot_be_shared_out_are_named():

@@ -1,6 +1,8 @@
 """What trainers refuse, before it costs anything: other policies, numbers that make no sense, broken environments."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -342,7 +344,7 @@ def test_a_training_can_be_resumed_from_its_first_moment(tmp_path, monkeypatch):
     env = CartPole()
     whole = dz.train(env, dz.rl.mlp(env, (4,), seed=1), SMALL, 128, **QUIET)
     with monkeypatch.context() as patched:
-        patched.setattr("denizen.rl._loop.Updates.warm_up", lambda self: 1 / 0)  # killed while it compiles
+        patched.setattr(dz.rl.Updates, "warm_up", lambda self: 1 / 0)  # killed while it compiles
         with pytest.raises(ZeroDivisionError):
             dz.train(env, dz.rl.mlp(env, (4,), seed=1), SMALL, 128, folder=tmp_path / "run", **QUIET)
     again = dz.rl.resume(tmp_path / "run", env, dz.rl.mlp(env, (4,), seed=2), SMALL, progress=False)
@@ -360,7 +362,9 @@ def test_settings_that_no_manifest_can_keep_leave_no_folder(tmp_path, value):
 def test_a_folder_of_a_training_that_ended_before_its_first_save_is_free(tmp_path, monkeypatch):
     folder = tmp_path / "seed-1"
     with monkeypatch.context() as patched:
-        patched.setattr("denizen.rl._training_folder.TrainingFolder._commit", lambda self, **changes: 1 / 0)  # a kill
+        replace = os.replace
+        # Killed before the manifest is there.
+        patched.setattr(os, "replace", lambda a, b: 1 / 0 if Path(b).name == "manifest.json" else replace(a, b))
         with pytest.raises(ZeroDivisionError):
             dz.train(POLE, dz.rl.mlp(POLE, (4,)), SMALL, 64, folder=folder, **QUIET)
     assert sorted(entry.name for entry in folder.iterdir()) == [".lock", "checkpoints", "log.txt"]
@@ -432,7 +436,7 @@ def test_what_is_privileged_has_the_actors_axis():
         dz.rl.mlp(env)
 
 
-def test_who_comes_back_has_no_memory_in_evaluation_and_play(monkeypatch):
+def test_who_comes_back_has_no_memory_in_play(monkeypatch):
     env = Shifts()
     policy, seen = dz.rl.mlp(env, (4,), memory_size=3), []
     plain = type(policy.cell).over
@@ -445,10 +449,37 @@ def test_who_comes_back_has_no_memory_in_evaluation_and_play(monkeypatch):
     monkeypatch.setattr(type(policy.cell), "over", over)
     list(play(env, policy, 5))
     assert [bool(cleared[step % 2]) for step, cleared in enumerate(seen)] == [True] * 5
-    monkeypatch.setattr("denizen.rl._evaluate.Recorded", lambda function, *_, **__: function)
-    seen.clear()
-    dz.rl.evaluate(env, policy, num_envs=1)
-    assert [bool(cleared[step % 2]) for step, cleared in enumerate(seen)] == [True] * 6
+
+
+class Counting(Shifts):
+    """Counts what is done; `both` act at every step."""
+
+    both: bool = False
+
+    def reward(self, before, action, now):
+        return action.to(torch.float32)
+
+    def acting(self, now):
+        return super().acting(now) | self.both
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_who_comes_back_has_no_memory_in_evaluation(both, monkeypatch):
+    env = Counting(both=both)
+    policy = dz.rl.mlp(env, (4,), memory_size=3)
+    plain = type(policy.cell).over
+
+    def over(self, shown, memory, first):
+        before = memory if first is None else torch.where(first[0][:, None], 0.0, memory)
+        features, after = plain(self, shown, memory, first)
+        return 0 * features + (before.abs().sum(1, keepdim=True) > 0), after
+
+    monkeypatch.setattr(type(policy.cell), "over", over)
+    with torch.no_grad():  # acts where it remembers anything
+        policy.actor.weight.copy_(torch.tensor([[0.0] * 3, [1.0] * 3]))
+        policy.actor.bias.copy_(torch.tensor([0.5, 0.0]))
+    told = dz.rl.evaluate(env, policy, num_envs=3, greedy=True)
+    assert told.returns.tolist() == [5.0 if both else 0.0] * 6
 
 
 @pytest.mark.parametrize("env", [Pendulum(), Continuous(), CartPole()])

@@ -1,13 +1,10 @@
 """Games seen by one player: transitions over the others' moves by a float64 loop, opponents, pools, refusals."""
 
-import contextlib
-
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import denizen as dz
-from denizen.rl._rollout import Rollout
 from denizen.zoo.connect_four import ConnectFour
 from denizen.zoo.kuhn import Kuhn
 from denizen.zoo.leduc import Leduc
@@ -46,10 +43,14 @@ def test_transitions_span_the_others_moves():
     """Observations, actions, rewards and advantages of one life in each world against a loop over whole games."""
     game, count, steps = Leduc(), 96, 8
     policy, opponents = dz.rl.mlp(game, (8,), seed=3), [dz.rl.mlp(game, (8,), seed=seed) for seed in (4, 5)]
-    worlds = dz.rl.Worlds(dz.rl.Against(game, opponents), count, device="cpu", max_resets=0)
-    rollout = Rollout(worlds, policy, steps, 0, contextlib.nullcontext)
+    algorithm = dz.PPO(num_envs=count, num_steps=steps, max_resets=1)  # hardly any world begins anew
+    training = algorithm.init(dz.rl.Against(game, opponents), policy, total_steps=count * steps, device="cpu")
+    rollout = training.rollout
     rollout.collect()
-    fields, end = rollout.fields, worlds.state_of(rollout.state.worlds)
+    fields = {name: field.clone() for name, field in rollout.fields.items()}
+    cards, moves, seats_of = (
+        getattr(training.worlds.state_of(rollout.state.worlds), name).tolist() for name in ("cards", "moves", "seat")
+    )
     gained = dz.rl.advantages(
         *(fields[name] for name in ("reward", "value")),
         rollout.bootstrap,
@@ -57,10 +58,14 @@ def test_transitions_span_the_others_moves():
         GAMMA,
         LAMBDA,
     )
+    rollout.collect()  # to see who began anew in the last step
+    over = (fields["terminated"].cumsum(0) - fields["terminated"].long()).bool()
+    anew = (fields["valid"] & over).any(0) | rollout.fields["valid"][0]
+    assert int(anew.sum()) <= steps
     last_moves, seats = set(), set()
-    for world in range(count):
-        told, paid = leduc_by_hand(end.cards[world].tolist(), end.moves[world].tolist())
-        seat = int(end.seat[world])
+    for world in (~anew).nonzero().flatten().tolist():
+        told, paid = leduc_by_hand(cards[world], moves[world])
+        seat = seats_of[world]
         mine = [(seen, move) for player, seen, move in told if player == seat]
         valid = fields["valid"][:, world]
         assert valid.tolist() == [k < len(mine) for k in range(steps)]
@@ -111,7 +116,7 @@ def test_no_world_gets_weights_of_its_own():
     """Batched over worlds, an opponent's judgement holds nothing as large as weights times worlds."""
     game, worlds = ConnectFour(), 50
     policies = [dz.rl.mlp(game, (16, 16), seed=seed) for seed in range(3)]
-    opponents = dz.rl._opponents.Opponents(policies)
+    opponents = dz.rl.Against(game, policies).opponents
     look = torch.randint(0, 2, (worlds, 2, 6, 7), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     member = torch.arange(worlds) % 3
 

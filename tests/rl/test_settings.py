@@ -7,9 +7,7 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.app._settings import fill
 from denizen.errors import InputError
-from denizen.rl._settings import Rate
 from denizen.zoo.cartpole import CartPole
 
 FORMER = {
@@ -87,9 +85,16 @@ def test_a_folder_of_former_names_goes_on(tmp_path):
 # --- a learning rate that follows the KL ------------------------------------------------------------------------------
 
 
+def rate_of(learning_rate):
+    """That of a training."""
+    env = CartPole()
+    algorithm = dz.PPO(num_envs=2, num_steps=2, num_minibatches=1, learning_rate=learning_rate)
+    return algorithm.init(env, dz.rl.mlp(env, (2,)), total_steps=4, device="cpu").rate
+
+
 def test_the_rate_follows_the_rule():
     rule = dz.rl.AdaptiveKL(target=0.01, start=1e-3, low=5e-4, high=2e-3)
-    rate, go = Rate(rule, torch.device("cpu")), torch.tensor(False)
+    rate, go = rate_of(rule), torch.tensor(False)
 
     def told(kl, stopped=go):
         return rate.after(torch.tensor(kl), stopped).item()
@@ -101,7 +106,7 @@ def test_the_rate_follows_the_rule():
     assert [told(0.0049) for _ in range(4)] == pytest.approx([7.5e-4, 1.125e-3, 1.6875e-3, 2e-3])
     assert told(1.0, torch.tensor(True)) == pytest.approx(2e-3), "who has stopped judges nothing"
     assert rate.tensors()["learning_rate"].item() == pytest.approx(2e-3)
-    assert Rate(1e-3, torch.device("cpu")).tensors() == {}
+    assert rate_of(1e-3).tensors() == {}
 
 
 def test_a_training_without_a_critic_follows_its_kl_and_resumes_with_its_rate(tmp_path):
@@ -140,9 +145,28 @@ def test_rules_that_cannot_be_are_told():
         dz.GRPO(update_epochs=1, learning_rate=dz.rl.AdaptiveKL())
 
 
-def test_the_command_line_writes_it_with_a_word():
-    assert fill(dz.PPO, {"learning_rate": "kl:0.02"}, "--set").learning_rate == dz.rl.AdaptiveKL(0.02)
-    assert fill(dz.PPO, {"learning_rate": "kl:0.02:1e-4"}, "--set").learning_rate.start == 1e-4
-    assert fill(dz.PPO, {"learning_rate": "1e-3:0"}, "--set").learning_rate == dz.rl.Linear(1e-3, 0.0)
-    with pytest.raises(dz.errors.ConfigError, match="expected a number or START:END or kl:TARGET"):
-        fill(dz.PPO, {"learning_rate": "kl"}, "--set")
+def test_the_command_line_writes_it_with_a_word(command_line, monkeypatch, tmp_path):
+    begun, plain = [], dz.PPO.init
+    monkeypatch.setattr(dz.PPO, "init", lambda ppo, *given, **more: begun.append(ppo) or plain(ppo, *given, **more))
+
+    def written(number, text):
+        words = (
+            "num_envs=2",
+            "num_steps=2",
+            "num_minibatches=1",
+            f"learning_rate={text}",
+            "--device",
+            "cpu",
+            "--quiet",
+        )
+        begun.clear()
+        told = command_line("train", "cartpole", "--steps", 4, "--out", tmp_path / str(number), "--set", *words)
+        return told, [ppo.learning_rate for ppo in begun]
+
+    assert written(0, "kl:0.02")[1] == [dz.rl.AdaptiveKL(0.02)]
+    assert [rate.start for rate in written(1, "kl:0.02:1e-4")[1]] == [1e-4]
+    assert written(2, "1e-3:0")[1] == [dz.rl.Linear(1e-3, 0.0)]
+    (code, _, said), none = written(3, "kl")
+    assert code
+    assert "expected a number or START:END or kl:TARGET" in " ".join(said.split())
+    assert not none

@@ -9,15 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 import denizen as dz
-from denizen.rl import _evaluate, _loop, _metrics, _train
-from denizen.rl._best_policy import BestPolicy
-from denizen.rl._metrics import RATES, Times
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.catch import Catch
-from trainings import TIMES, interrupt_after, read_manifest, read_metrics
+from trainings import TIMES, interrupt_after, read_manifest, read_metrics, rewrite_checkpoint
 
 SETTINGS = dz.PPO(num_envs=4, num_steps=16)
 STEPS = 4 * 16 * 6
@@ -42,53 +38,24 @@ def untimed(rows):
     return [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
 
 
-def test_rates_are_of_an_update_of_four_and_of_all(monkeypatch):
-    clock = iter([0.0, 1.0, 3.0, 4.0, 5.0, 6.0, 16.0])
-    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
-    times, rows = Times(100, torch.device("cpu")), [{"step": k} for k in range(6)]
-    for row in rows:
-        times.add_to(row)
-    assert [row["seconds"] for row in rows] == [1.0, 3.0, 4.0, 5.0, 6.0, 16.0]
-    assert [row["steps_per_second"] for row in rows[:3]] == [100.0, 50.0, 100.0]
-    assert [rows[k]["steps_per_second_of_4"] for k in (0, 1, 4, 5)] == [100.0, 200 / 3, 80.0, 400 / 13]
-    assert rows[5]["steps_per_second_overall"] == 600 / 16
+class Told(CartPole):
+    """Lives one step, which pays where the cart began."""
+
+    time_limit = 1
+
+    def reward(self, before, action, now):
+        return before.x
 
 
-def test_a_gpu_is_looked_at_once_a_second(monkeypatch):
-    now, looks = [0.0], iter([10.0, 90.0])
-    told = lambda: [("utilisation %", next(looks)), ("power W", 250.0), ("SM clock MHz", 1980.0)]
-    monkeypatch.setattr(_metrics, "gpu_reader", lambda device: told)
-    monkeypatch.setattr(_metrics.time, "perf_counter", lambda: now[0])
-    times, found = Times(100, torch.device("cuda")), []
-    for now[0] in (0.0, 0.5, 1.5):
-        row = {"loss": 1.0}
-        times.add_to(row)
-        found.append({name: value for name, value in row.items() if name not in RATES})
-    assert [row["gpu_utilisation"] for row in found] == [10.0, 10.0, 90.0]
-    assert found[0] == {"loss": 1.0, "gpu_utilisation": 10.0, "gpu_power": 250.0}
-    row = {}
-    Times(100, torch.device("cpu")).add_to(row)
-    assert row.keys() == set(RATES)
-
-
-def test_the_best_is_the_highest_score_and_nan_is_none():
-    layer = nn.Linear(1, 1)
-    best = BestPolicy(layer)
-    for number, score in enumerate([torch.nan, 1.0, torch.nan, 3.0, 2.0, torch.nan]):
-        nn.init.constant_(layer.weight, number)
-        best.offer(torch.tensor(score), torch.tensor(number))
-    assert (best.score.item(), best.update.item(), best.weights()["weight"].item()) == (3.0, 3, 3.0)
-
-
-def test_evaluation_shares_no_world_with_training(monkeypatch):
-    env, made = CartPole(), []
-    plain = _evaluate.Worlds
-    monkeypatch.setattr(_evaluate, "Worlds", lambda *given, **more: made.append(plain(*given, **more)) or made[-1])
-    dz.rl.evaluate(env, dz.rl.mlp(env, (4,)), num_envs=3, max_steps=1, seed=5)
-    mine = SETTINGS.init(
-        env, dz.rl.mlp(env, (4,)), total_steps=64, seed=5, device="cpu"
-    ).rollout.state.observed.observation
-    theirs = made[0].reset().observation
+def test_evaluation_shares_no_world_with_training():
+    env = Told()
+    policy = dz.rl.mlp(env, (4,))
+    theirs = dz.rl.evaluate(env, policy, num_envs=3, seed=5).returns
+    training = SETTINGS.init(env, policy, total_steps=64, seed=5, device="cpu")
+    mine = training.rollout.state.observed.observation[:, 0].clone()
+    SETTINGS.update(training)
+    assert torch.equal(training.rollout.fields["reward"][0], mine), "a return is where a world began"
+    assert theirs.unique().numel() == 3
     assert not torch.isin(theirs, mine).any()
 
 
@@ -200,7 +167,7 @@ def test_saves_are_as_far_apart_as_asked_for(every, saved, tmp_path, monkeypatch
 
 def test_a_warm_up_leaves_no_trace(monkeypatch):
     warm = go()
-    monkeypatch.setattr(_loop.Updates, "warm_up", lambda self: None)
+    monkeypatch.setattr(dz.rl.Updates, "warm_up", lambda self: None)
     cold = go()
     assert same(state(warm), state(cold))
     assert str(untimed(warm.metrics)) == str(untimed(cold.metrics))
@@ -322,12 +289,11 @@ def test_wrong_inputs_are_named(tmp_path):
 
 def test_a_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
     go(tmp_path / "run")
-    plain = _train.TrainingFolder.load
 
-    def older(self, which):  # once the checks of a world had an entry each
-        return {k: v[:, None].repeat(1, 3) if k == "memo.7" else v for k, v in plain(self, which).items()}
+    def older(tensors):  # once the checks of a world had an entry each
+        tensors["memo.7"] = tensors["memo.7"][:, None].repeat(1, 3)
 
-    monkeypatch.setattr(_train.TrainingFolder, "load", older)
+    rewrite_checkpoint(tmp_path / "run", older)
     env = CartPole()
     with pytest.raises(dz.errors.DataError, match=r"memo.7 has shape \(4, 3\) there, \(4,\) now; another version"):
         dz.rl.resume(tmp_path / "run", env, dz.rl.mlp(env, (16,)), SETTINGS)

@@ -1,4 +1,4 @@
-"""The loss of GRPO against loops in float64, written term by term, and against closed forms."""
+"""The losses of GRPO and PPO against loops in float64, written term by term, and against closed forms."""
 
 import itertools
 
@@ -7,6 +7,7 @@ import torch
 
 from denizen.rl import Categorical, Gaussian
 from denizen.rl._grpo import ESTIMATORS, LOSSES, Settings, grpo_loss, weights
+from denizen.rl._ppo import Coefficients, ppo_loss
 
 STEPS, LIVES, CHOICES = 5, 6, 3
 BETA, ENTROPY, LOW, HIGH = 0.3, 0.05, 0.2, 0.28
@@ -219,3 +220,48 @@ def test_kl_between_normal_distributions():
         torch.distributions.Normal(mean, log_std.exp()), torch.distributions.Normal(other_mean, other_log_std.exp())
     ).sum(-1)
     torch.testing.assert_close(found, wanted)
+
+
+def coefficients(value_clip=0.2, floor=0.0, penalty=0.0):
+    clip = value_clip and torch.tensor(value_clip)
+    return Coefficients(*map(torch.tensor, (0.2, 0.01, floor, 0.5)), clip, torch.tensor(penalty))
+
+
+@pytest.mark.parametrize("value_clip", [None, 0.2])
+def test_rows_that_do_not_count_change_nothing(value_clip):
+    made = torch.Generator().manual_seed(0)
+    columns = torch.randn(8, 10, generator=made)
+    weight = torch.ones(10)
+    weight[6:] = 0
+    spoilt = columns.clone()
+    spoilt[:, 6:] = torch.tensor([torch.inf, torch.nan, 1e30, -1e30])
+    results = []
+    for given in (columns, spoilt):
+        given = given.clone().requires_grad_()
+        log_prob, entropy, value, old, gain, target, old_value, _ = given
+        gain = torch.where(weight > 0, gain, 0.0)
+        loss = ppo_loss(log_prob, entropy, value, old, gain, target, old_value, weight, coefficients(value_clip))
+        (gradient,) = torch.autograd.grad(loss.total, given)
+        results.append((loss.total.detach(), gradient[:, :6], gradient[:3, 6:]))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+    assert (results[1][2] == 0).all()
+    log_prob, entropy, value, old, gain, target, old_value, _ = columns[:, :6]  # also in no denominator
+    alone = ppo_loss(log_prob, entropy, value, old, gain, target, old_value, weight[:6], coefficients(value_clip))
+    assert torch.allclose(torch.stack(loss[1:]), torch.stack(alone[1:]), rtol=1e-5)
+
+
+def test_value_clipping_is_the_larger_error_of_each_element():
+    value, old, target = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.5, 0.5]])
+    zero, one = torch.zeros(2), torch.ones(2)
+    loss = ppo_loss(zero, zero, value, zero, zero, target, old, one, coefficients(0.2))
+    assert loss.value.item() == pytest.approx(((1 - 0.5) ** 2 + 0.5**2) / 2)  # 0.5 against (0.2 - 0.5)²: the larger
+
+
+def test_the_entropy_floor_pulls_only_below_it():
+    entropy = torch.full((3,), 0.4, requires_grad=True)
+    zero, one = torch.zeros(3), torch.ones(3)
+    for floor, wanted in ((0.5, -0.01 - 0.05), (0.3, -0.01)):
+        loss = ppo_loss(zero, entropy, zero, zero, zero, zero, zero, one, coefficients(None, floor, 0.05))
+        (gradient,) = torch.autograd.grad(loss.total, entropy)
+        assert gradient.sum().item() == pytest.approx(wanted)
