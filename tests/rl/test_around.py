@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen._fingerprint import differences
 from denizen.rl import ActionRepeat, FrameStack, play
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.kuhn import Kuhn
