@@ -26,9 +26,9 @@ from _cuda import facts
 from _turns import turn
 
 import denizen as dz
+from denizen._results import student
 from denizen.perf.watch import counting
 from denizen.rl._replay import Replay
-from denizen.run._compare import student
 from denizen.zoo.breakout import Breakout
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.pendulum import Pendulum

@@ -7,10 +7,10 @@ from scipy import stats
 from torch import Tensor
 
 import denizen as dz
+from denizen._results import compare_series, student
 from denizen.errors import InputError
 from denizen.report._comparison import headline
 from denizen.run import Difference
-from denizen.run._compare import compare_series, student
 from denizen.space import generators
 from denizen.zoo.sir import SIR, sir
 

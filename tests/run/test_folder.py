@@ -19,10 +19,10 @@ from safetensors.torch import save as encode
 
 import denizen as dz
 from denizen import _atomic
+from denizen._results import number
 from denizen.errors import DataError, DenizenError, InputError, MissingExtra, StorageError
 from denizen.run import Snapshots, load, resume
 from denizen.run._manifest import FORMAT
-from denizen.run._results import number
 from denizen.zoo.sir import SIR
 
 SERIES = {

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import denizen as dz
+from denizen._results import columns, write_netcdf, write_table
 from denizen.errors import InputError
-from denizen.run._table import columns, write_netcdf, write_table
 from denizen.space import generators
 from denizen.zoo.sir import sir
 

@@ -16,7 +16,7 @@ pytest.importorskip("httpx2", reason="httpx2 is not installed")
 
 from starlette.testclient import TestClient
 
-from denizen.run._results import banded
+from denizen._results import banded
 from denizen.ui import _runs, make_app
 from ui_runs import simulated, trained
 

@@ -404,8 +404,8 @@ def show_folder(folder: "CalibrationFolder", console: "Console") -> None:
 
 def export(command: "Export", console: "Console") -> Callable[[str, Path], None]:
     """`denizen export` of a calibration: draws of its parameters."""
+    from denizen._results import numbered, write_netcdf, write_table
     from denizen.app._export import DRAWS
-    from denizen.run._table import numbered, write_netcdf, write_table
 
     found = fit.Fit.load(command.run)
 

@@ -61,9 +61,9 @@ examples:
     def __call__(self, console: "Console") -> int:
         """Evaluate, and print a table."""
         from denizen._printing import Table
+        from denizen._results import student
         from denizen.app import _trained
         from denizen.rl import evaluate
-        from denizen.run._compare import student
         from denizen.zoo.foraging import Foraging
 
         self._check()

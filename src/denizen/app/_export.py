@@ -43,8 +43,8 @@ examples:
 
     def __call__(self, console: "Console") -> int:
         """Write what is asked for."""
+        from denizen._results import FORMATS
         from denizen.app import _folders
-        from denizen.run._table import FORMATS
 
         chosen = [name for name in FORMATS if getattr(self, name)]
         if not chosen:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from denizen._printing import Console
+    from denizen._results import Difference
     from denizen.report import Page
     from denizen.run import Run
-    from denizen.run._compare import Difference
 
 DAY, FACTOR, DEGREE = 20, 0.3, 10  # of the lockdown, what it leaves of contacts' risk, contacts of a person
 NOTHING, LOCKDOWN = "nothing", "lockdown"

@@ -429,8 +429,8 @@ def show(command: "Show", console: Console) -> None:
 
 def export(command: "Export", console: Console) -> Callable[[str, Path], None]:
     """`denizen export` of a simulation."""
+    from denizen._results import columns, write_netcdf, write_table
     from denizen.run._event_files import stems
-    from denizen.run._table import columns, write_netcdf, write_table
 
     saved = run.load(command.run)
     logged = stems(list(saved.manifest.setup.log or ()))

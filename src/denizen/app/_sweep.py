@@ -303,7 +303,7 @@ def show(command: "Show", console: "Console") -> None:
 
 def export(command: "Export", console: "Console") -> Callable[[str, Path], None]:
     """`denizen export` of a sweep."""
-    from denizen.run._table import write_netcdf, write_table
+    from denizen._results import write_netcdf, write_table
 
     found = sweeps.load(command.run)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from rich.text import Text
 
-from denizen.run._results import number
+from denizen._results import number
 
 COLOURS = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7")  # Okabe and Ito's that are bright enough on dark and light
 SIGNS = "*o+x"  # of curves, where there are no dots

@@ -365,9 +365,9 @@ def _not_begun(found: Sequence[Path]) -> list[int]:
 
 def export(command: "Export", console: "Console") -> Callable[[str, Path], None]:
     """`denizen export` of a training: a row for each update, and for each seed where there are several."""
+    from denizen._results import write_table
     from denizen.app._export import of_rows
     from denizen.rl import read_manifest, read_metrics
-    from denizen.run._table import write_table
 
     found = folders(command.run, "export")
 

@@ -13,6 +13,7 @@ from denizen._arguments import folder as folder_path
 from denizen._arguments import number, whole
 from denizen._notebook import InNotebook
 from denizen._printing import Table, plain
+from denizen._results import number as figure
 from denizen.errors import DataError, InputError
 from denizen.fit import _plot, _xarray
 from denizen.fit._budget import OVER
@@ -30,7 +31,6 @@ from denizen.fit._setup import Absent, Setup, set_up
 from denizen.fit._target import as_targets
 from denizen.model import Intervention, Model
 from denizen.run import Comparison, choose_device
-from denizen.run._results import number as figure
 
 LEVEL = 0.9
 FAR = 2.0  # times the scatter of one world

@@ -8,7 +8,7 @@ import numpy as np
 
 from denizen._figures import BANDS, COLOURS, FAINT, INK, name_ends, plain_axis, save_figure
 from denizen._figures import figure as blank
-from denizen.run._results import LINES
+from denizen._results import LINES
 
 if TYPE_CHECKING:
     from denizen.fit._fit import Fit

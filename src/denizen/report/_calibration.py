@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from denizen._results import QUANTILES
 from denizen.errors import DenizenError
 from denizen.fit import Fit
 from denizen.fit._fit import LEVEL
@@ -13,7 +14,6 @@ from denizen.fit._plot import CLOUD, DRAWS, columns, marginals, prior_draws, see
 from denizen.report._charts import Curve, Panel
 from denizen.report._page import Page
 from denizen.report._parts import commands, settings_of_runs, status_note
-from denizen.run._results import QUANTILES
 
 FITTED, AHEAD, DATA, LATER = 0, 1, 6, 4  # colours
 GROUPS, BINS = 8, 24

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from denizen._results import number
 from denizen.errors import InputError
-from denizen.run._results import number
 
 BUCKETS = 300  # of a curve; each keeps its first point and its extremes, and few screens show more
 ROWS = 11  # of the numbers beneath a chart

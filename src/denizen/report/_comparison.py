@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from denizen._results import banded, common, number, series_of, time_label
 from denizen.report._charts import Curve, Panel
 from denizen.report._page import Page
 from denizen.report._simulation import Simulated, places, simulations
 from denizen.run import Comparison, Difference
-from denizen.run._compare import common, series_of
-from denizen.run._results import banded, number, time_label
 
 
 def comparisons(page: Page, runs: Sequence[Simulated], found: Sequence[Comparison]) -> None:

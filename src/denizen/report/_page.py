@@ -14,10 +14,10 @@ from typing import Any
 
 from denizen import _arguments
 from denizen._atomic import write_atomic
+from denizen._results import number
 from denizen._version import __version__
 from denizen.errors import InputError, StorageError
 from denizen.report._charts import Curve, Interval, Panel, columns_of, curves_chart, in_words, intervals_chart, numbers
-from denizen.run._results import number
 
 SCRIPTS = ("d3.min.js", "plot.umd.min.js", "page.js")
 MIMES = ("image/png", "image/gif", "image/jpeg", "image/webp", "image/svg+xml", "video/mp4", "video/webm")

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from denizen._results import Results, banded, dates, height_label, shown_series, time_label
 from denizen.report._charts import Curve, Panel
 from denizen.report._page import Page
 from denizen.report._parts import commands, settings_of_runs, status_note
 from denizen.run import Run, SavedRun
 from denizen.run._manifest import Manifest
-from denizen.run._results import Results, banded, height_label, shown_series, time_label
-from denizen.run._table import dates
 
 GROUPS = 8  # curves of a series that has several values at each step
 MEASURES = {"total": "total", "peak": "peak", "peak_step": "step of the peak", "final": "at the end"}

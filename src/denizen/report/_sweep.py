@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from denizen._results import QUANTILES
 from denizen.errors import DenizenError
 from denizen.report._charts import Curve, Interval, Panel, extremes
 from denizen.report._page import Page
 from denizen.report._parts import commands, settings_of_runs, status_note
-from denizen.run._results import QUANTILES
 from denizen.sweeps import Sweep
 from denizen.sweeps._plot import height_label, time_label
 from denizen.sweeps._results import HIGH, LOW

@@ -12,6 +12,7 @@ from denizen import _tree
 from denizen._arguments import switch, whole
 from denizen._fingerprint import differences, fingerprint
 from denizen._notebook import InNotebook
+from denizen._results import student
 from denizen._roles import places
 from denizen.errors import InputError, nearest
 from denizen.model import Env, Observed, picture
@@ -27,7 +28,6 @@ from denizen.rl._roles import step_of as step_by
 from denizen.rl._rows import for_worlds, rows_of, seen_by
 from denizen.rl._worlds import Step, Worlds, check_env
 from denizen.run import choose_device
-from denizen.run._compare import student
 
 BUDGET = 10_000  # steps of a life where the environment sets no limit
 CHECK_EVERY = 64  # steps between checks of whether all lives are over

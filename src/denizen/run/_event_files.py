@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from denizen._results import Rows
 from denizen._run_folder import Part, content
 from denizen._run_folder import write as write_part
 from denizen.errors import DataError, InputError, need
-from denizen.run._event_log import Rows, joined
+from denizen.run._event_log import joined
 from denizen.run._manifest import Logged, Manifest
 
 if TYPE_CHECKING:

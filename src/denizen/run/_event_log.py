@@ -16,11 +16,10 @@ from torch import Tensor
 
 from denizen import ops
 from denizen._arguments import whole
+from denizen._results import Rows, as_numbers
 from denizen.errors import CapacityError, InputError, ModelError, expect_function
 from denizen.rng import BY_ID
-from denizen.run._table import as_numbers
 
-Rows = dict[str, np.ndarray]
 FUNCTION = ("model", "before", "happened", "rng")  # what a function that finds out more is given
 
 

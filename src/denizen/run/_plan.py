@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from denizen import _tree, ops
 from denizen._fingerprint import describe
+from denizen._results import Shown
 from denizen.model import stages
 from denizen.run._compile import AUTO_COMPILE_SECONDS
-from denizen.run._results import Shown
 
 if TYPE_CHECKING:
     from denizen.run._run import Run

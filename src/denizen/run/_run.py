@@ -13,6 +13,7 @@ from torch import Tensor
 
 from denizen._arguments import folder, switch, whole
 from denizen._atomic import uninterrupted
+from denizen._results import Results, Rows
 from denizen.errors import InputError, StorageError, nearest
 from denizen.model import Intervention, Model, Setting, series_kinds, series_names
 from denizen.model import guard as first_step_guard
@@ -23,20 +24,18 @@ from denizen.run._compile import AUTO_COMPILE_SECONDS, NATIVE_SECONDS, try_captu
 from denizen.run._cuda_graph import NotCapturedError, warn_not_captured
 from denizen.run._device import on_its_device
 from denizen.run._engine import RunState, Stepper
-from denizen.run._event_log import FullError, Recorder, Rows, joined
+from denizen.run._event_log import FullError, Recorder, joined
 from denizen.run._host import busy_threads, calm_threads, give_back
 from denizen.run._memory import explained_room
 from denizen.run._premises import alike, premises
 from denizen.run._progress import progress_bar
-from denizen.run._results import Results
 from denizen.run._sieve import Sieve, chosen, pieces
 from denizen.run._snapshots import Snapshots, SnapshotStore, SnapshotView
 from denizen.run._torch_switches import TorchSwitches
 
 if TYPE_CHECKING:
+    from denizen._results import EventTable, Shown
     from denizen.run._chunks import CapturedSteps
-    from denizen.run._event_table import EventTable
-    from denizen.run._results import Shown
     from denizen.run._simulation_folder import SimulationFolder
     from denizen.run._stats import Counted
 

@@ -7,13 +7,12 @@ from torch import Tensor
 
 from denizen._arguments import folder
 from denizen._atomic import status_now
+from denizen._results import EventTable, Results
 from denizen._run_folder import content, while_it_goes_on
 from denizen.errors import InputError, nearest
 from denizen.run import _event_files, _manifest, _series
 from denizen.run._event_log import joined
-from denizen.run._event_table import EventTable
 from denizen.run._manifest import Manifest
-from denizen.run._results import Results
 from denizen.run._snapshots import SnapshotView
 from denizen.run._zarr import StoredSnapshots
 

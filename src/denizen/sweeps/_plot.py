@@ -8,10 +8,10 @@ import numpy as np
 
 from denizen._figures import BANDS, COLOURS, FAINT, INK, date_axis, plain_axis, save_figure
 from denizen._figures import figure as blank
+from denizen._results import dates
+from denizen._results import height_label as of_results
+from denizen._results import time_label as time_of_results
 from denizen.errors import InputError
-from denizen.run._results import height_label as of_results
-from denizen.run._results import time_label as time_of_results
-from denizen.run._table import dates
 
 if TYPE_CHECKING:
     from denizen.sweeps._indices import Indices

@@ -15,11 +15,10 @@ from denizen._arguments import folder as folder_path
 from denizen._arguments import one_of, path
 from denizen._atomic import TEMPORARY, sync, write_atomic
 from denizen._notebook import InNotebook
+from denizen._results import Fitting, Shown, as_numbers, dates, numbered
+from denizen._results import number as figure
 from denizen._run_folder import while_it_goes_on
 from denizen.errors import DataError, InputError, MissingExtra, StorageError, nearest, need
-from denizen.run._results import Fitting, Shown
-from denizen.run._results import number as figure
-from denizen.run._table import as_numbers, dates, numbered
 from denizen.sweeps._subject import Points, told
 
 if TYPE_CHECKING:

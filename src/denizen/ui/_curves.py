@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from denizen._atomic import open_plain
+from denizen._results import banded
 from denizen._run_folder import content, while_it_goes_on
 from denizen.errors import DataError
 from denizen.rl._training_folder import METRICS, _row
 from denizen.run import _manifest, _series
-from denizen.run._results import banded
 from denizen.ui._runs import Entry
 
 LINES = 8  # of a series that has several numbers at each step

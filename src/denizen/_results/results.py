@@ -15,9 +15,9 @@ from denizen._notebook import InNotebook
 from denizen.errors import InputError, nearest
 
 if TYPE_CHECKING:
-    from denizen.run._compare import Comparison
-    from denizen.run._event_log import Rows
-    from denizen.run._event_table import EventTable
+    from denizen._results import Rows
+    from denizen._results.compare import Comparison
+    from denizen._results.event_table import EventTable
 
 QUANTILES = (0.5, 0.05, 0.95)
 BAND = (0.05, 0.5, 0.95)
@@ -171,7 +171,7 @@ def _caption(results: "Results", flat: list[str]) -> str:
 
 def _panel(axis: Any, results: "Results", name: str, colour: str) -> None:
     values = results[name].detach().double().cpu().numpy()
-    from denizen.run._table import dates
+    from denizen._results.table import dates
 
     begun = dates(results)
     time = np.arange(1, values.shape[1] + 1) * results.dt if begun is None else begun
@@ -313,7 +313,7 @@ class Results(InNotebook):
 
     def _event_table(self, name: str, rows: "Rows") -> "EventTable":
         """Rows as a table of this run."""
-        from denizen.run._event_table import EventTable
+        from denizen._results.event_table import EventTable
 
         return EventTable(name, self, rows)
 
@@ -331,7 +331,7 @@ class Results(InNotebook):
         Raises:
             MissingExtra: polars is not installed.
         """
-        from denizen.run._table import to_polars
+        from denizen._results.table import to_polars
 
         return to_polars(self)
 
@@ -341,7 +341,7 @@ class Results(InNotebook):
         Raises:
             MissingExtra: pandas is not installed.
         """
-        from denizen.run._table import to_pandas
+        from denizen._results.table import to_pandas
 
         return to_pandas(self)
 
@@ -355,7 +355,7 @@ class Results(InNotebook):
         Raises:
             MissingExtra: xarray is not installed.
         """
-        from denizen.run._table import to_xarray
+        from denizen._results.table import to_xarray
 
         return to_xarray(self)
 
@@ -402,7 +402,7 @@ class Results(InNotebook):
             InputError: other steps, no series or fewer than two worlds in common, or a world that stands several times
                 on one side and not so on the other.
         """
-        from denizen.run._compare import compare
+        from denizen._results.compare import compare
 
         if not isinstance(other, Results):
             raise InputError(f"compare: other={other!r}, expected a Run, or what denizen.run.load gives")

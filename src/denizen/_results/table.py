@@ -6,18 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from denizen._atomic import write_atomic
 from denizen.errors import InputError, StorageError, need
 from denizen.model import Clock
-from denizen.run._parquet import WIDER
 
 if TYPE_CHECKING:
-    from denizen.run._results import Results
+    from denizen._results.results import Results
 
 KEYS = ("replicate", "world", "step", "time")
 RESERVED = "__metadata__"  # which safetensors keeps for itself
+# dtypes that tables lack, and where they fit without loss
+WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 FORMATS = {"csv": ".csv", "parquet": ".parquet", "netcdf": ".nc"}
 
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from denizen._arguments import whole
+from denizen._results.table import dates
 from denizen.errors import InputError, nearest, need
-from denizen.run._event_log import Rows
-from denizen.run._table import dates
 
 if TYPE_CHECKING:
-    from denizen.run._results import Results
+    from denizen._results.results import Results
+
+Rows = dict[str, np.ndarray]  # columns by name
 
 
 class EventTable:

@@ -9,13 +9,13 @@ import numpy as np
 
 from denizen._arguments import number
 from denizen._notebook import InNotebook
+from denizen._results.results import Fitting
+from denizen._results.results import number as figure
 from denizen.errors import InputError, nearest
-from denizen.run._results import Fitting
-from denizen.run._results import number as figure
 
 if TYPE_CHECKING:
     from denizen._printing import Table
-    from denizen.run._results import Results
+    from denizen._results.results import Results
 
 Series = Mapping[str, tuple[str, np.ndarray]]  # kind and numbers [rows, steps], by name
 MOST = 4_000_000  # differences that are looked at of results without common worlds
