@@ -43,6 +43,12 @@ def test_a_larger_hazard_never_fires_less_often_by_more_than_rounding() -> None:
     assert int((threshold[:-1] - threshold[1:]).max()) <= RELATIVE * TWO32
 
 
+def test_a_chance_is_at_most_its_hazard() -> None:
+    """So words above a hazard need no threshold."""
+    hazard = torch.logspace(-10, 3, 1_000_001, dtype=torch.float64).to(torch.float32)
+    assert (probability(hazard) <= hazard.double().numpy()).all()
+
+
 @pytest.mark.parametrize(
     ("hazard", "prob"),
     [

@@ -19,6 +19,7 @@ if not os.access(Path(__file__).parent, os.W_OK):  # an installation that may no
 import numba
 
 _jit = numba.njit(nogil=True, cache=True)
+_divides = numba.njit(nogil=True, cache=True, error_model="numpy")  # a number by 0 is infinite
 _inline = numba.njit(nogil=True, cache=True, inline="always")
 
 _PARALLEL_FROM = 200_000  # elements below which handing work to a second thread costs more than it saves

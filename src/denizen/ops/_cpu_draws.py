@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from denizen.ops import _draws as reference
-from denizen.ops._cpu import _inline, _jit, over_ranges
+from denizen.ops._cpu import _divides, _inline, _jit, over_ranges
 from denizen.ops._draws import MULTIPLIERS, ROUNDS, WEYL
 
 _M0, _M1 = np.uint64(MULTIPLIERS[0]), np.uint64(MULTIPLIERS[1])
@@ -25,6 +25,14 @@ _HALF, _ONE, _ZERO = _f(0.5), _f(1.0), _f(0.0)
 _MAX, _TWO32 = _f(reference.MAX_EXPONENT), _f(reference.TWO32)
 _POWERS = np.array([2.0**-k for k in range(64)], dtype=np.float32)
 
+_ABOVE = _f(reference.TWO32 * (1 + 2.0**-12))  # no threshold of a hazard x is above x times this
+_RARE = 8  # words that are not above their hazard, from one in so many on all thresholds are worked out
+_L1, _L2, _L3, _L4, _L5, _L6, _L7 = (  # of fdlibm's `log`: (ln m - 2 s) / s by powers of s^2
+    *(6.666666666666735130e-01, 3.999999999940941908e-01, 2.857142874366239149e-01, 2.222219843214978396e-01),
+    *(1.818357216161805012e-01, 1.531383769920937332e-01, 1.479819860511658591e-01),
+)
+_LN2_HEAD, _LN2_TAIL = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+_FRACTION, _CARRY, _EXPONENT, _ABOVE_ROOT = (1 << 52) - 1, 1 << 52, 1023 << 52, 0x95F64 << 32  # fields of a float64
 _TILE = 512  # blocks at a time: the scratch stays in the first-level cache
 _NAMED = 1024  # agents with identities of their own at a time
 _LOOK = 16  # neighbours that are passed over at once where nothing can happen to any
@@ -143,33 +151,86 @@ def found(mask, least):
 
 
 @_jit
-def _words_of_some(where, ids, named, key, step, stream):
-    n, total = where.shape[1], 0
-    for w in range(where.shape[0]):
-        for i in range(n):
-            total += where[w, i] != 0
-    lot, at, first = np.empty(total, np.int64), np.empty(total, np.int64), 0
-    for w in range(where.shape[0]):
-        who = found(where[w], np.uint8(1))
-        last = first + who.shape[0]
-        name = ids[min(w, ids.shape[0] - 1)] if named else lot
+def _waits(word, num, x, wait):
+    """Exponential times with the rate 1 of 32-bit words: -ln(1 - (word + 0.5) / 2^32), in float64 by fdlibm's `log`.
+
+    1 - (word + 0.5) / 2^32 is m 2^k with m between sqrt(1/2) and sqrt(2), and ln m = 2 atanh(s), s = (m - 1) / (m + 1).
+    The error is below one unit in the last place of float64. `x` is scratch.
+    """
+    bits = x.view(np.int64)
+    for j in range(num):
+        x[j] = (4294967296.0 - np.float64(word[j])) - 0.5
+    for j in range(num):
+        one = bits[j]
+        part = one & _FRACTION
+        up = (part + _ABOVE_ROOT) & _CARRY
+        k = np.float64((one >> 52) - 1023 - 32 + (up >> 52))
+        bits[j] = part | (up ^ _EXPONENT)
+        f = x[j] - 1.0
+        s = f / (2.0 + f)
+        z = s * s
+        v = z * z
+        r = v * (_L2 + v * (_L4 + v * _L6)) + z * (_L1 + v * (_L3 + v * (_L5 + v * _L7)))
+        half = 0.5 * f * f
+        wait[j] = _f((half - (s * (half + r) + k * _LN2_TAIL)) - f - k * _LN2_HEAD)
+
+
+@_divides
+def _exponential(rates, where, ids, named, key, step, stream, out, bad, start, stop):
+    """Times of agents start … stop - 1 in the mask, 0 for the others."""
+    who, lot = np.empty(_NAMED, np.int32), np.empty(_NAMED, np.int64)
+    x, wait = np.empty(_NAMED, np.float64), np.empty(_NAMED, np.float32)
+    for w in range(out.shape[0]):
         k0, k1 = np.uint64(key[w, 0]), np.uint64(key[w, 1])
-        words_of_few(who, name, named, k0, k1, step, stream, lot[first:last])
-        for k in range(who.shape[0]):
-            at[first + k] = w * n + who[k]
-        first = last
-    return lot, at
+        rate, mask, o = rates[min(w, rates.shape[0] - 1)], where[w], out[w]
+        name = ids[min(w, ids.shape[0] - 1)] if named else lot
+        alone, last = rate.shape[0] == 1, start
+        eights = mask[start : start + ((stop - start) & ~7)].view(np.uint64)
+        o[start:stop] = 0
+        while last < stop:
+            many = 0
+            while last < stop and many + 32 <= _NAMED:
+                g = (last - start) >> 3
+                if last + 32 > stop or (eights[g] | eights[g + 1] | eights[g + 2] | eights[g + 3]) != 0:
+                    for i in range(last, min(last + 32, stop)):
+                        who[many] = i
+                        many += mask[i] != 0
+                last += 32
+            words_of_few(who[:many], name, named, k0, k1, step, stream, lot[:many])
+            _waits(lot, many, x, wait)
+            for j in range(many):
+                r = rate[0 if alone else who[j]]
+                o[who[j]] = wait[j] / r
+                if not (r >= _ZERO):
+                    bad[w] = 1
 
 
 @_jit
 def _hits(x, word, hazard, num, hit):
-    """0/1 in `hit` without branches; returns whether a value was unusable."""
+    """0/1 in `hit`; returns whether a value was unusable.
+
+    A chance is at most its hazard, so thresholds are worked out for words that are not above their hazards alone,
+    where those are few.
+    """
     wrong = False
     if hazard:
         for j in range(num):
-            hit[j] = (np.uint64(word[j]) < _hazard_threshold(x[j])) & (x[j] > _ZERO)
-        for j in range(num):
             wrong |= not (x[j] >= _ZERO)
+        for j in range(num):
+            hit[j] = _f(word[j]) < x[j] * _ABOVE
+        near = np.int32(0)
+        for j in range(num):
+            near += np.int32(hit[j])
+        if near * _RARE < num:
+            eights = hit[: num & ~7].view(np.uint64)
+            for first in range(0, num, 8):
+                if first + 8 > num or eights[first >> 3] != 0:
+                    for j in range(first, min(first + 8, num)):
+                        if hit[j] != 0:
+                            hit[j] = np.uint64(word[j]) < _hazard_threshold(x[j])
+        else:
+            for j in range(num):
+                hit[j] = (np.uint64(word[j]) < _hazard_threshold(x[j])) & (x[j] > _ZERO)
     else:
         for j in range(num):
             hit[j] = (np.uint64(word[j]) < np.uint64(x[j] * _TWO32)) & (x[j] > _ZERO) & (x[j] <= _ONE)
@@ -217,58 +278,78 @@ def _gated(values, where, alive, low, high, y):
 
 
 @_jit
+def _philox_fours(blocks, num, step, stream, k0, k1, word):
+    for j in range(num):
+        a, b, c, d = _philox(blocks[j] & _MASK, blocks[j] >> _32, step, stream, k0, k1)
+        word[4 * j], word[4 * j + 1], word[4 * j + 2], word[4 * j + 3] = a, b, c, d
+
+
+@_jit
+def _draw_all(most, first, num, step, stream, k0, k1, fours):
+    """Draws of four agents each, 0/1 in the bytes of `fours`, with one threshold and no mask."""
+    for j in range(num):
+        block = np.uint64(first + j)
+        a, b, c, d = _philox(block & _MASK, block >> _32, step, stream, k0, k1)
+        low = np.uint32(np.uint32(a) <= most) | np.uint32(np.uint32(b) <= most) << np.uint32(8)
+        high = np.uint32(np.uint32(c) <= most) | np.uint32(np.uint32(d) <= most) << np.uint32(8)
+        fours[j] = low | high << np.uint32(16)
+
+
+@_jit
 def _draw_blocks(values, where, alive, hazard, key, step, stream, out, bad, start, stop):
     """Agents start … stop - 1, whose ids are their positions; `start` is a multiple of 4."""
-    blocks = np.empty(_TILE, np.uint64)
-    word = np.empty((4, _TILE), np.uint32)
-    x = np.empty((4, _TILE), np.float32)
-    hit = np.empty((4, _TILE), np.int8)
-    y = np.empty(4 * _TILE, np.float32)
-    bits = y.view(np.int32)
+    blocks = np.empty(_TILE + 1, np.uint64)
+    word, x = np.empty(4 * (_TILE + 1), np.uint32), np.empty(4 * (_TILE + 1), np.float32)
+    hit, y = np.empty(4 * (_TILE + 1), np.int8), np.empty(4 * (_TILE + 1), np.float32)
+    two, pairs, hits = x.view(np.uint64), y.view(np.uint64), hit.view(np.uint32)
     for w in range(out.shape[0]):
         k0, k1 = np.uint64(key[w, 0]), np.uint64(key[w, 1])
         v, o = values[w], out[w]
-        limit = _limit(v[0], hazard) if v.shape[0] == 1 and _usable(v[0], hazard) else np.int64(-1)
+        alone = v.shape[0] == 1 and _usable(v[0], hazard)
+        limit = _limit(v[0], hazard) if alone else np.int64(-1)
+        plain = limit >= 0 and where.shape[1] == 0 and alive.shape[1] == 0
         for low in range(start, stop, 4 * _TILE):
             high = min(low + 4 * _TILE, stop)
-            alike = _gated(v, where[w], alive[w], low, high, y)
             whole = (high - low) & ~3
+            fours = o[low : low + whole].view(np.uint32)
+            if plain:
+                _draw_all(np.uint32(limit), low >> 2, whole >> 2, step, stream, k0, k1, fours)
+                if low + whole == high:
+                    continue
+                low, whole = low + whole, 0
+            alike = _gated(v, where[w], alive[w], low, high, y)
             num = 0
-            for first in range(0, whole, _LOOK):
-                some = np.int32(0)
-                for k in range(_LOOK):  # what lies behind the last agent is at worst looked at for nothing
-                    some |= bits[first + k]
+            for first in range(0, whole >> 1, _LOOK >> 1):
+                some = np.uint64(0)
+                for k in range(_LOOK >> 1):  # what lies behind the last agent is at worst looked at for nothing
+                    some |= pairs[first + k]
                 if some == 0:
                     continue
-                for j in range(first, min(first + _LOOK, whole), 4):
-                    p, q, r, s = y[j], y[j + 1], y[j + 2], y[j + 3]
-                    blocks[num] = np.uint64((low + j) >> 2)
-                    x[0, num], x[1, num], x[2, num], x[3, num] = p, q, r, s
-                    num += (p != _ZERO) | (q != _ZERO) | (r != _ZERO) | (s != _ZERO)
-            partial = low + whole < high
-            if partial:
+                for j in range(first, min(first + (_LOOK >> 1), whole >> 1), 2):
+                    p, q = pairs[j], pairs[j + 1]
+                    blocks[num], two[2 * num], two[2 * num + 1] = np.uint64((low >> 2) + (j >> 1)), p, q
+                    num += (p | q) != 0
+            last = num
+            if low + whole < high:
                 blocks[num] = np.uint64((low + whole) >> 2)
                 for lane in range(4):
-                    x[lane, num] = y[whole + lane] if low + whole + lane < high else _ZERO
+                    x[4 * num + lane] = y[whole + lane] if low + whole + lane < high else _ZERO
                 num += 1
             o[low:high] = 0
             if num == 0:
                 continue
-            _philox_list(blocks, num, step, stream, k0, k1, word[0], word[1], word[2], word[3])
-            for lane in range(4):
-                if alike and limit >= 0:
-                    most, lot, value, into = np.uint32(limit), word[lane], x[lane], hit[lane]
-                    for j in range(num):
-                        into[j] = (lot[j] <= most) & (value[j] != _ZERO)
-                elif _hits(x[lane], word[lane], hazard, num, hit[lane]):
-                    bad[w] = 1
-            last = num - 1 if partial else num
+            _philox_fours(blocks, num, step, stream, k0, k1, word)
+            if alike and limit >= 0:
+                most = np.uint32(limit)
+                for j in range(4 * num):
+                    hit[j] = (word[j] <= most) & (x[j] != _ZERO)
+            elif _hits(x, word, hazard, 4 * num, hit):
+                bad[w] = 1
             for j in range(last):
-                i = np.int64(blocks[j]) << 2
-                o[i], o[i + 1], o[i + 2], o[i + 3] = hit[0, j], hit[1, j], hit[2, j], hit[3, j]
+                fours[blocks[j] - np.uint64(low >> 2)] = hits[j]
             if last < num:
                 for i in range(low + whole, high):
-                    o[i] = hit[i - low - whole, last]
+                    o[i] = hit[4 * last + i - low - whole]
 
 
 @_jit
@@ -438,12 +519,13 @@ def draw_among(
     return out, bad
 
 
-def words_of_some(
-    where: torch.Tensor, ids: torch.Tensor, key: torch.Tensor, step: torch.Tensor, stream: int
+def exponential(
+    rates: torch.Tensor, where: torch.Tensor, ids: torch.Tensor, key: torch.Tensor, step: torch.Tensor, stream: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The words of those in a mask int8 `[worlds, num]`, and their places in it, flattened: int64 `[some]` each."""
+    """`_draws.draw_exponential`."""
     named = ids.numel() > 0
-    name = _rows(ids) if named else np.empty((0, 0), np.int64)
-    mask = where.contiguous().view(torch.uint8).numpy()
-    lot, at = _words_of_some(mask, name, named, key.numpy(), np.uint64(step.item()), np.uint64(stream))
-    return torch.from_numpy(lot), torch.from_numpy(at)
+    out, bad = torch.empty(where.shape), torch.zeros(len(where), dtype=torch.int8)
+    draws = _rows(ids) if named else np.empty((0, 0), np.int64), named, key.numpy(), np.uint64(step.item())
+    args = rates.contiguous().numpy(), where.contiguous().numpy(), *draws, np.uint64(stream), out.numpy(), bad.numpy()
+    over_ranges(lambda start, stop: _exponential(*args, start, stop), where.shape[1], out.numel())
+    return out, bad

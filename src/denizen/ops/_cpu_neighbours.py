@@ -12,16 +12,49 @@ from denizen.ops._cpu import _jit, over_ranges
 
 # Edges at active senders for each edge at eligible receivers up to which pushing was measured to be cheaper.
 _PUSH_UP_TO = 1.5
+_LOOK = 1024  # receivers that are counted at a time
 
 
 @_jit
 def _list_active(v, active):
-    """Positions of the senders that are not 0, without a branch for each; returns their number."""
-    num = 0
-    for j in range(v.shape[0]):
+    """Positions of the senders that are not 0; returns their number. Rows of nobody are passed over at once."""
+    num, first = 0, 0
+    if v.itemsize == 1:
+        eights = v[: v.shape[0] & ~31].view(np.uint64)
+        for g in range(0, eights.shape[0], 4):
+            if (eights[g] | eights[g + 1] | eights[g + 2] | eights[g + 3]) != 0:
+                for j in range(8 * g, 8 * g + 32):
+                    active[num] = j
+                    num += v[j] != 0
+        first = 8 * eights.shape[0]
+    for j in range(first, v.shape[0]):
         active[num] = j
         num += v[j] != 0
     return num
+
+
+@_jit
+def _pushes(work, push_up_to, has_where, row, in_ptr):
+    """Whether edges at active senders are few beside those at eligible receivers, counted as far as it takes."""
+    n = in_ptr.shape[0] - 1
+    if not has_where:
+        return work <= push_up_to * in_ptr[n]
+    eligible = 0
+    for low in range(0, n, _LOOK):
+        for i in range(low, min(low + _LOOK, n)):
+            eligible += (in_ptr[i + 1] - in_ptr[i]) * (row[i] != 0)
+        if work <= push_up_to * eligible:
+            return True
+    return work <= push_up_to * eligible
+
+
+@_jit
+def _push_counts(v, active, num, out_ptr, out_idx, o):
+    for k in range(num):
+        j = np.uint32(active[k])  # unsigned: an index that might be negative costs more
+        x = v[j]
+        for e in range(np.uint64(out_ptr[j]), np.uint64(out_ptr[j + 1])):
+            o[np.uint32(out_idx[e])] += x
 
 
 @_jit
@@ -33,18 +66,10 @@ def _sum_counts(values, where, has_where, in_ptr, in_idx, out_ptr, out_idx, push
         num = _list_active(v, active)
         work = 0
         for k in range(num):
-            work += out_ptr[active[k] + 1] - out_ptr[active[k]]
-        eligible = in_ptr[n] if not has_where else 0
-        if has_where:
-            for i in range(n):
-                eligible += (in_ptr[i + 1] - in_ptr[i]) * (row[i] != 0)
-        if work <= push_up_to * eligible:
-            for i in range(n):
-                o[i] = 0
-            for k in range(num):
-                x = v[active[k]]
-                for e in range(out_ptr[active[k]], out_ptr[active[k] + 1]):
-                    o[out_idx[e]] += x
+            work += out_ptr[np.uint32(active[k]) + 1] - out_ptr[np.uint32(active[k])]
+        if _pushes(work, push_up_to, has_where, row, in_ptr):
+            o[:] = 0
+            _push_counts(v, active, num, out_ptr, out_idx, o)
             if has_where:
                 for i in range(n):
                     o[i] = o[i] * (row[i] != 0)
@@ -52,8 +77,8 @@ def _sum_counts(values, where, has_where, in_ptr, in_idx, out_ptr, out_idx, push
             for i in range(n):
                 total = np.int64(0)
                 if not has_where or row[i] != 0:
-                    for e in range(in_ptr[i], in_ptr[i + 1]):
-                        total += v[in_idx[e]]
+                    for e in range(np.uint64(in_ptr[i]), np.uint64(in_ptr[i + 1])):
+                        total += v[np.uint32(in_idx[e])]
                 o[i] = total
 
 

@@ -46,6 +46,12 @@ def _sum_whole(values, who, until, step, out, start, stop):
     for w in range(start // n, -(-stop // n)):
         row, begin, end = values[w], max(start, w * n), min(stop, w * n + n)
         other, over, o = who[begin:end], until[begin:end], out[begin:end]
+        if slots == 1:
+            whom, ends = other.reshape(-1), over.reshape(-1)
+            for i in range(o.shape[0]):
+                value = np.int32(row[np.uint32(min(max(whom[i], np.int32(0)), last))])
+                o[i] = value if ends[i] > now else np.int32(0)
+            continue
         for i in range(o.shape[0]):
             total = np.int32(0)
             for slot in range(slots):

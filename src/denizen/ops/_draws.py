@@ -280,15 +280,7 @@ def draw_exponential(
     if variant(rates.device) == "numba":
         from denizen.ops import _cpu_draws
 
-        words, at = _cpu_draws.words_of_some(where, ids, key, step, stream)
-        one = rates.numel() == 1
-        some = rates.flatten() if one else rates.flatten()[at if rates.shape[1] == num else at // num]
-        out, bad = torch.zeros(where.shape), torch.zeros(len(where), dtype=torch.int8)
-        out.view(-1).scatter_(0, at, exponential(words, some))
-        wrong = ~(some >= 0)
-        if bool(wrong.any()):
-            bad[(at // num)[wrong.expand_as(at)]] = 1
-        return out, bad
+        return _cpu_draws.exponential(rates, where, ids, key, step, stream)
     drawn = exponential(draw_words(ids, num, key, step, stream), rates)
     bad = (~(rates >= 0) & (where != 0)).any(dim=1)
     return torch.where(where != 0, drawn, 0.0), bad.to(torch.int8)

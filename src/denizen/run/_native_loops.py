@@ -31,7 +31,7 @@ aten, own = torch.ops.aten, torch.ops.denizen
 _LOOPS = {
     *("_draw_blocks", "_draw_ids", "_words_blocks", "_words_ids", "_sum_counts", "_PUSH_UP_TO", "_NO_MASK", "_taken"),
     *("_seated", "_sum_whole", "_sum_real", "_form", "_place", "_pair", "_step_aside", "_fill", "_settle", "_bin"),
-    *("_sum", "_spoil"),
+    *("_sum", "_spoil", "_exponential"),
 }
 
 
@@ -340,6 +340,16 @@ def _draw_words(node: Node, args: list[Any], out: list[Result]) -> list[str]:
     return [f"_words_{kind}({named}{counter}, {out[0].rows(draw[0].meta.shape[0], num)}, 0, {num})"]
 
 
+def _draw_exponential(node: Node, args: list[Any], out: list[Result]) -> list[str]:
+    rates, where, ids, key, step, stream = args
+    worlds, num = where.meta.shape
+    named = f"{_ids(ids)}, True" if ids.meta.numel() else "_NOBODY, False"
+    draw = f"{key.rows()}, np.uint64({step.one}), np.uint64({stream})"
+    bad = out[1].rows(worlds)
+    given = f"{rates.rows()}, {where.rows()}, {named}, {draw}, {out[0].rows(worlds, num)}, {bad}"
+    return [f"{bad}[:] = 0", f"_exponential({given}, 0, {num})"]
+
+
 def _sum_counts(node: Node, args: list[Any], out: list[Result]) -> list[str]:
     values, where, *graph = args
     worlds, num = values.meta.shape
@@ -516,6 +526,7 @@ CALLS: dict[Any, Callable[[Node, list[Any], list[Result]], list[str]]] = {
     own.draw_mask.default: _draw_mask,
     own.draw_among.default: _draw_among,
     own.draw_words.default: _draw_words,
+    own.draw_exponential.default: _draw_exponential,
     own.sum_counts.default: _sum_counts,
     own.taken_slots.default: _taken,
     own.seated_slots.default: _seated,
