@@ -42,6 +42,8 @@ sys.path.insert(0, str(REPOSITORY / "tests"))  # for what several folders share,
 
 from browser import chromium as chromium  # noqa: E402
 from browser import page as page  # noqa: E402
+from inside import Inside as Inside  # noqa: E402
+from inside import inside as inside  # noqa: E402
 
 if os.environ.get("TRITON_INTERPRET") == "1":
     from quick_interpreter import hasten
@@ -246,9 +248,9 @@ def command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
 
 
 @pytest.fixture
-def saves_always(monkeypatch: pytest.MonkeyPatch) -> None:
+def saves_always(inside: Inside) -> None:
     """Runs save whenever they could."""
-    monkeypatch.setattr("denizen._run_folder.RunFolder.every", 0.0)
+    inside.saves_always()
 
 
 @pytest.fixture(scope="session")

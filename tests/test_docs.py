@@ -64,9 +64,9 @@ def test_snippets_of_long_pages_name_what_exists(name):
 
 
 @pytest.mark.parametrize("page", RUN, ids=IDS)
-def test_python_snippets_run(page, tmp_path, monkeypatch):
+def test_python_snippets_run(page, tmp_path, monkeypatch, inside):
     monkeypatch.chdir(tmp_path)  # run folders written by a snippet stay out of the repository
-    monkeypatch.setattr("denizen.perf._bench.measure.ROUND", 1e-3)  # seconds; what a snippet measures is not compared
+    inside.short_rounds(1e-3)  # seconds; what a snippet measures is not compared
     document = Sybil(parsers=[PythonCodeBlockParser(), SkipParser()]).parse(page)
     for example in document.examples():
         with contextlib.suppress(SkipTest):  # one skipped block, not the rest of the page

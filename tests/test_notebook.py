@@ -132,10 +132,10 @@ def test_a_cell_is_called_by_its_number(monkeypatch) -> None:
     assert __file__ not in str(found)
 
 
-def test_progress_in_a_log_is_a_line_now_and_then(monkeypatch) -> None:
+def test_progress_in_a_log_is_a_line_now_and_then(monkeypatch, inside) -> None:
     out = io.StringIO()
     monkeypatch.setattr(rich, "_console", Console(file=out, force_terminal=False, width=100))
-    monkeypatch.setattr("denizen._printing.BETWEEN", 0.0)
+    inside.between_lines(0.0)
     with progress() as bar:
         task = bar.add_task("simulate", total=3, rate="")
         for _ in range(3):
@@ -144,7 +144,7 @@ def test_progress_in_a_log_is_a_line_now_and_then(monkeypatch) -> None:
         seen = out.getvalue()
     assert [line.split()[0] for line in seen.splitlines()] == ["simulate"] * 3
     assert "2/3" in seen
-    monkeypatch.setattr("denizen._printing.BETWEEN", 1e9)
+    inside.between_lines(1e9)
     before = len(out.getvalue())
     with progress() as bar:
         bar.update(bar.add_task("train", total=3, rate=""), advance=1)

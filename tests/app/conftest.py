@@ -4,6 +4,8 @@ import signal
 
 import pytest
 
+from inside import Inside
+
 
 @pytest.fixture
 def denizen(monkeypatch, command_line, tmp_path):
@@ -20,5 +22,5 @@ def denizen(monkeypatch, command_line, tmp_path):
 def _short_films():
     """Each training ends with a film of its policy: here of a few steps."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("denizen.app._trained.FILM_STEPS", 6)
+        Inside(patched).short_films(6)
         yield

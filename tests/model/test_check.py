@@ -653,8 +653,8 @@ def test_incomplete_models_are_reported(model, what):
     assert finding.line.text.startswith("class No")
 
 
-def test_what_could_not_be_judged_is_said(monkeypatch):
-    monkeypatch.setattr("denizen.model._check_rules.GRADIENT_UP_TO", NUM - 1)
+def test_what_could_not_be_judged_is_said(inside):
+    inside.gradients_up_to(NUM - 1)
     report = dz.check(Base(ring()))
     assert report.ok
     assert any("more than 59 agents" in sentence for sentence in report.skipped)

@@ -17,6 +17,7 @@ from denizen.rng import Events, Rng
 from denizen.zoo.covid import covid
 from denizen.zoo.seir import seir
 from denizen.zoo.sir import sir
+from inside import Inside
 
 NUM, STEPS, SEED = 90, 16, 4
 SOURCE, TARGET = np.random.default_rng(0).integers(0, NUM, (2, 600))
@@ -92,8 +93,8 @@ def test_cases_are_the_infections_of_a_plain_loop() -> None:
     assert alone.kinds == {"cases": "flow", "infected": "level", "recovered": "level", "doses": "flow"}
 
 
-def test_cases_compiled_and_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("denizen.run._compile.BACKEND", "aot_eager")
+def test_cases_compiled_and_in_pieces(inside: Inside) -> None:
+    inside.backend("aot_eager")
     run = campaigned(5, replicates=3, compile=True).extend(STEPS - 5)
     assert run.stats()["path"] == "compiled"
     assert torch.equal(run["cases"], CASES)
@@ -239,8 +240,8 @@ class Parish(dz.Model):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_flows_with_births_and_deaths(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("denizen.run._compile.BACKEND", "aot_eager")
+def test_flows_with_births_and_deaths(compiled: bool, inside: Inside) -> None:
+    inside.backend("aot_eager")
     run = dz.simulate(Parish(CONTACTS), STEPS, seed=SEED, replicates=2, compile=compiled)
     cases = torch.zeros(2, STEPS, dtype=torch.int64)
     for world in range(2):  # the same events drawn anew, from states that another run left

@@ -16,6 +16,7 @@ from denizen.model import Act, Ask, During, Intervention, Scale, Stage, Trigger
 from denizen.relax import StraightThrough
 from denizen.space import Graph, Layers
 from denizen.zoo.sir import SIR
+from inside import Inside
 
 AGENTS, STEPS = 120, 12
 
@@ -265,8 +266,8 @@ class Asked:
 
 @BOTH
 @pytest.mark.parametrize("compiled", [False, True])
-def test_asked_once_per_group_and_step(replicates: int, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("denizen.run._compile.BACKEND", "aot_eager")
+def test_asked_once_per_group_and_step(replicates: int, compiled: bool, inside: Inside) -> None:
+    inside.backend("aot_eager")
     torch._dynamo.reset()
     asked = Asked()
     out = run(

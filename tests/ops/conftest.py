@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from denizen import ops
+from inside import Inside
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -17,7 +18,7 @@ __all__ = ["_triton_on_the_cpu", "tools"]
 
 
 @pytest.fixture(params=["auto", "push", "pull"])
-def direction(request: pytest.FixtureRequest, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def direction(request: pytest.FixtureRequest, device: torch.device, inside: Inside) -> Iterator[str]:
     """Runs a test as it comes, pushing always and pulling always."""
     if request.param == "auto":
         yield "auto"
@@ -26,19 +27,19 @@ def direction(request: pytest.FixtureRequest, device: torch.device, monkeypatch:
             yield request.param
     else:
         at = {"push": float("inf"), "pull": -1.0}[request.param]
-        monkeypatch.setattr("denizen.ops._cpu_neighbours._PUSH_UP_TO", at)
+        inside.push_up_to(at)
         yield request.param
 
 
 @pytest.fixture(params=[1, 2])
-def threads(request: pytest.FixtureRequest, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+def threads(request: pytest.FixtureRequest, device: torch.device, inside: Inside) -> Iterator[int]:
     """One and two threads, with the work split at once instead of from 200,000 elements on."""
     if device != HOST or INTERPRETED:
         if request.param > 1:
             pytest.skip("threads are the CPU's")
         yield 1
         return
-    monkeypatch.setattr("denizen.ops._cpu._PARALLEL_FROM", 1)
+    inside.threads_from(1)
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield request.param

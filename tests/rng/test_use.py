@@ -13,6 +13,7 @@ from torch import Tensor
 from denizen import ops
 from denizen.errors import InputError, ModelError
 from denizen.rng import Rng
+from inside import Inside
 
 NUM = 257
 DRAWS: dict[str, Callable[[Rng, str], Tensor]] = {
@@ -88,11 +89,11 @@ def test_worlds_together_draw_what_each_draws_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_variants_and_threads_draw_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variants_and_threads_draw_the_same(name: str, inside: Inside) -> None:
     drawn = DRAWS[name](make(), "x")
     with ops.reference_only():
         assert torch.equal(DRAWS[name](make(), "x"), drawn)
-    monkeypatch.setattr("denizen.ops._cpu._PARALLEL_FROM", 1)
+    inside.threads_from(1)
     torch.set_num_threads(2)
     try:
         assert torch.equal(DRAWS[name](make(), "x"), drawn)

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from denizen.run import CapturedFunction, _cuda_graph
+from inside import Inside
 
 
 @pytest.fixture
-def eager_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+def eager_backend(inside: Inside) -> None:
     """Compiled runs have the graphs that they have anyway, without the C++ compiler's minutes."""
-    monkeypatch.setattr("denizen.run._compile.BACKEND", "eager")
+    inside.backend("eager")
 
 
 class PlayedGraph:

@@ -18,18 +18,17 @@ import polars  # noqa: F401
 import safetensors.torch  # noqa: F401  # imported, not used: that would start threads, and forks have only one
 import torch
 import zarr  # noqa: F401
-from played import Played, save_always
+from played import Played, save_always, small_chunks
 
 import denizen as dz
 from denizen import ops
-from denizen.run import EventLog, Snapshots, _run, _zarr, load, resume
+from denizen.run import EventLog, Snapshots, load, resume
 from denizen.zoo.sir import SIR, infections
 
 STEPS, LONGEST = int(sys.argv[2]), 5
 LOG = EventLog({"caught": infections})
 save_always()  # save after every chunk, so that kills meet saves
-_run.CHUNK, _run.CAPTURED_CHUNK = 3, 17
-_zarr.EACH = 7  # snapshots to a chunk, so that chunks that count are replaced by longer ones
+small_chunks()
 
 
 def model() -> SIR:

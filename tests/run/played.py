@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 from denizen._run_folder import RunFolder
-from denizen.run import Run
+from denizen.run import Run, _run, _zarr
 from denizen.run._chunks import CapturedSteps as CapturedSteps
 from denizen.run._chunks import Chunks as Chunks
 from denizen.run._engine import one_graph as one_graph
+from denizen.run._engine import own_code as own_code
 from denizen.run._program import build
 from denizen.run._trace import trace
 
@@ -47,3 +48,8 @@ class Played(CapturedSteps):
 def save_always() -> None:
     """Runs of this process save whenever they could."""
     RunFolder.every = 0.0
+
+
+def small_chunks() -> None:
+    """Runs of this process look at their state every few steps, and files of snapshots are replaced by longer ones."""
+    _run.CHUNK, _run.CAPTURED_CHUNK, _zarr.EACH = 3, 17, 7

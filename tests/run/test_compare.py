@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from torch import Tensor
 
 import denizen as dz
 from denizen._results import compare_series, student
 from denizen.errors import InputError
-from denizen.report._comparison import headline
 from denizen.run import Difference
 from denizen.space import generators
 from denizen.zoo.sir import SIR, sir
@@ -25,32 +23,6 @@ def model() -> SIR:
 def simulated(model: SIR, **options: object) -> dz.run.Run:
     rows = {} if "worlds" in options else {"replicates": 24}
     return dz.simulate(model, **{"steps": 30, "device": "cpu", **rows, **options})  # type: ignore[arg-type]
-
-
-def drawn(shift: float, num: int, seed: int, shared: float = 0.9) -> tuple[Tensor, Tensor]:
-    """Rows of two sides with correlation `shared`, whose mean differs by `shift`."""
-    luck, own, other = np.random.default_rng(seed).normal(size=(3, num, 1))
-    a, b = (np.sqrt(shared) * luck + np.sqrt(1 - shared) * one for one in (own, other))
-    return a, b + shift
-
-
-@pytest.mark.parametrize("paired", [True, False])
-@pytest.mark.parametrize("level", [0.8, 0.95])
-def test_intervals_cover_as_promised(paired: bool, level: float) -> None:
-    """1,000 repetitions: within 4 standard errors of a share."""
-    shift, held, repeats = 0.3, 0, 1_000
-    for k in range(repeats):
-        a, b = drawn(shift, 12, k, shared=0.9 if paired else 0.0)
-        row = compare_series({"y": ("flow", a)}, {"y": ("flow", b)}, ("a", "b"), level, paired).rows[0]
-        held += row.mean_low <= shift <= row.mean_high
-    assert held / repeats == pytest.approx(level, abs=4 * np.sqrt(level * (1 - level) / repeats))
-
-
-def test_what_independent_runs_would_have_needed() -> None:
-    """With a correlation of 0.9 a difference has a tenth of the variance of independent ones."""
-    a, b = drawn(1.0, 20_000, 0)
-    row = compare_series({"y": ("flow", a)}, {"y": ("flow", b)}, ("a", "b")).rows[0]
-    assert row.independent == pytest.approx(10 * 20_000, rel=0.03)
 
 
 def test_pairs_of_a_run_tell_more_than_independent_runs(model: SIR) -> None:
@@ -123,15 +95,3 @@ def test_what_cannot_be_compared_is_told(model: SIR) -> None:
     for names in ("ab", ("a",), 5):
         with pytest.raises(InputError, match=r"names=.*, expected two names"):
             run.compare(run, names=names)  # type: ignore[arg-type]
-
-
-def test_what_is_no_number_is_called_so() -> None:
-    rows = np.array([[1.0, 2.0], [3.0, np.nan]])
-    found = compare_series({"y": ("flow", rows)}, {"y": ("flow", rows)}, ("a", "b"))
-    assert headline(found["y"], 0.9) == "Total of y: no number in some world, so there is no difference to state"
-
-
-@pytest.mark.parametrize("freedom", [1, 2, 3.7, 11, 40, 41.5, 1e4, 1e6])
-def test_quantiles_of_student(freedom: float) -> None:
-    for share in (0.75, 0.95, 0.975, 0.9995):
-        assert student(share, freedom) == pytest.approx(stats.t.ppf(share, freedom), rel=1e-5)

@@ -4,9 +4,9 @@ import warnings
 
 import pytest
 import torch
+from tests.run.played import one_graph, own_code
 
 import denizen as dz
-from denizen.run._engine import one_graph, own_code
 from denizen.zoo.sir import sir
 
 

@@ -11,10 +11,10 @@ from tests.run.played import Played, program_of
 from torch import Tensor
 
 import denizen as dz
-from denizen._run_folder import RunFolder
 from denizen.errors import CapacityError, DataError, InputError, ModelError
 from denizen.run import EventLog, EventTable, load, resume
 from denizen.zoo.sir import SIR, infections, sir
+from inside import Inside
 
 LOG = EventLog({"caught": infections})
 N = 300
@@ -102,9 +102,9 @@ def test_a_log_reads_nothing_in_the_loop(whole: dz.run.Run) -> None:
     same(run.events("caught"), whole.events("caught"))
 
 
-def test_a_folder_keeps_the_rows_and_a_resumed_run_goes_on(whole: dz.run.Run, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(RunFolder, "every", 0.0)
-    monkeypatch.setattr("denizen.run._run.CHUNK", 5)
+def test_a_folder_keeps_the_rows_and_a_resumed_run_goes_on(whole: dz.run.Run, tmp_path: Path, inside: Inside) -> None:
+    inside.saves_always()
+    inside.chunks(5)
     run = dz.simulate(model(), 17, replicates=3, seed=1, log=LOG, out=tmp_path / "run")
     assert len(list((tmp_path / "run/events").iterdir())) > 2
     same(load(tmp_path / "run").events("caught"), run.events("caught"))

@@ -12,17 +12,16 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import denizen as dz
-from denizen.errors import CapacityError, InputError, ModelError
+from denizen.errors import InputError, ModelError
 from denizen.model import Ask, During, Scale
 from denizen.perf.watch import allocations, counting, sync_warnings
 from denizen.relax import MeanField, StraightThrough
-from denizen.run import CapturedFunction, Gradient, _gradient, _rollout
-from denizen.run._engine import Stepper
-from denizen.run._rollout import Cost, Rollout, Schedule, choose
+from denizen.run import CapturedFunction, Gradient
 from denizen.space import Graph
 from denizen.zoo.covid import covid
 from denizen.zoo.seir import SEIR
 from denizen.zoo.sir import SIR
+from inside import Inside
 
 AGENTS = 60
 
@@ -131,9 +130,9 @@ def test_what_a_step_keeps_is_measured() -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_measuring_leaves_no_graph_behind(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measuring_leaves_no_graph_behind(compiled: bool, inside: Inside) -> None:
     """It would hold memory, and the parameters' nodes with their stream, so that nothing could be captured."""
-    monkeypatch.setattr("denizen.run._compile.BACKEND", "aot_eager")
+    inside.backend("aot_eager")
     torch._dynamo.reset()
 
     def graphs() -> int:
@@ -144,35 +143,6 @@ def test_measuring_leaves_no_graph_behind(compiled: bool, monkeypatch: pytest.Mo
     gradient = made("seir", compile=compiled, replicates=3, checkpoint=4)
     assert graphs() == before
     assert gradient.path == ("compiled" if compiled else "eager")
-
-
-def test_the_choice_follows_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    cost = Cost(step=100, fresh=10, state=60)
-    assert cost.of(20, None) == 20 * 100 + 180
-    assert cost.of(20, 5) == 4 * 50 + 5 * 100 + 180
-    assert cost.of(20, 10) == 2 * 60 + 10 * 100 + 180
-    assert choose(20, cost, 2180) is None
-    assert choose(20, cost, 2179) == 8
-    assert choose(20, cost, 700) == 3
-    assert choose(20, cost, 10) == 1  # nothing fits: what needs least
-    whole = made("covid", 24)
-    assert "nothing recomputed" in repr(whole)
-    monkeypatch.setattr(_gradient, "free_bytes", lambda device: 3.2 * whole.bytes["needed"])
-    tight = made("covid", 24)
-    assert tight.checkpoint == 12
-    assert "12 steps recomputed together" in repr(tight)
-    assert torch.equal(whole(), tight())
-    monkeypatch.setattr(_gradient, "free_bytes", lambda device: 1000)
-    with pytest.raises(dz.errors.CapacityError, match=r"24 steps need about .* free on cpu; lower replicates or steps"):
-        made("covid", 24)
-
-
-@pytest.mark.parametrize(("steps", "block"), [(23, None), (23, 8), (23, 5), (3, None), (8, 8), (9, 6), (1, 1)])
-def test_pieces_have_at_most_two_lengths(steps: int, block: int | None) -> None:
-    blocks = list(Schedule.of(steps, block).blocks())
-    assert sum(map(sum, blocks)) == steps
-    assert all(sum(lengths) == block for lengths in blocks[:-1])
-    assert len({length for lengths in blocks for length in lengths}) <= 2
 
 
 @pytest.mark.parametrize("block", [None, 4])
@@ -341,10 +311,10 @@ def test_losses_of_further_series() -> None:
     ],
 )
 def test_pieces_are_compiled_into_at_most_two_graphs(
-    name: str, replicates: int, block: int | None, monkeypatch: pytest.MonkeyPatch
+    name: str, replicates: int, block: int | None, inside: Inside
 ) -> None:
-    monkeypatch.setattr("denizen.run._compile.BACKEND", "aot_eager")
-    monkeypatch.setattr(_rollout, "PIECE", 2)
+    inside.backend("aot_eager")
+    inside.pieces(2)
     torch._dynamo.reset()
     plain = made(name, 9, replicates=replicates)
     whole = made(name, 9, replicates=replicates, checkpoint=block, compile=True)
@@ -359,9 +329,9 @@ def test_pieces_are_compiled_into_at_most_two_graphs(
 
 @pytest.mark.compile
 @pytest.mark.slow
-def test_inductor_gives_the_eager_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inductor_gives_the_eager_gradient(inside: Inside) -> None:
     """In pieces of two steps and of one: each step of a longer piece is compiled by itself, for ten seconds."""
-    monkeypatch.setattr(_rollout, "PIECE", 2)
+    inside.pieces(2)
     plain, whole = made("covid", 7), made("covid", 7, compile=True)
     assert torch.equal(plain(), whole())
     assert all(slope.any() for slope in plain.gradients.values())
@@ -369,11 +339,11 @@ def test_inductor_gives_the_eager_gradient(monkeypatch: pytest.MonkeyPatch) -> N
     assert whole.bytes["step"] < 0.5 * plain.bytes["step"]
 
 
-def test_what_cannot_be_compiled_stays_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_compiled_stays_eager(inside: Inside) -> None:
     def broken(graph: Any, inputs: Any) -> Any:
         raise RuntimeError("no compiler here")
 
-    monkeypatch.setattr("denizen.run._compile.BACKEND", broken)
+    inside.backend(broken)
     torch._dynamo.reset()
     with pytest.warns(UserWarning, match="could not be compiled"):
         gradient = made("sir", compile=True)
@@ -486,8 +456,8 @@ def test_wrong_arguments(changes: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_parameters_that_cannot_matter_are_refused(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("denizen.run._compile.BACKEND", "aot_eager")
+def test_parameters_that_cannot_matter_are_refused(compiled: bool, inside: Inside) -> None:
+    inside.backend("aot_eager")
     gradient = Gradient(
         SIR(contacts()),
         lambda s: s["cases"].sum(),
@@ -509,23 +479,6 @@ def test_parameters_that_cannot_matter_are_refused(compiled: bool, monkeypatch: 
             device="cpu",
             compile=compiled,
         )()
-
-
-def test_memory_that_runs_out_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*args: Any) -> Any:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
-    gradient = made("sir", checkpoint=4)
-    before = gradient()
-    with monkeypatch.context() as patched:
-        patched.setattr(Rollout, "run", fails)
-        words = r"in its steps: 11 steps × 1 replicates, checkpoint=4; estimated were step .*needed .*lower checkpoint"
-        with pytest.raises(CapacityError, match=words):
-            gradient()
-    assert torch.equal(gradient(), before)
-    monkeypatch.setattr(Stepper, "start", fails)
-    with pytest.raises(CapacityError, match="out of memory on cpu in its first step"):
-        made("sir")
 
 
 def test_failed_checks_make_the_loss_nan() -> None:
@@ -573,9 +526,9 @@ class Rates(torch.nn.Module):
 @pytest.mark.parametrize(
     ("replicates", "compiled"), [(1, False), (3, False), pytest.param(3, True, marks=pytest.mark.slow)]
 )
-def test_a_module_gives_the_parameters(replicates: int, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("denizen.run._compile.BACKEND", "aot_eager")
-    monkeypatch.setattr(_rollout, "PIECE", 1)
+def test_a_module_gives_the_parameters(replicates: int, compiled: bool, inside: Inside) -> None:
+    inside.backend("aot_eager")
+    inside.pieces(1)
     steps = 2 if compiled else 11
     source = Rates()
     gradient = Gradient(

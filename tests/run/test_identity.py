@@ -19,6 +19,7 @@ from denizen.run import Run, Snapshots
 from denizen.space import Graph, Layers
 from denizen.zoo.covid import covid
 from denizen.zoo.sir import SIR
+from inside import Inside
 
 AGENTS, STEPS = 203, 12
 
@@ -175,9 +176,9 @@ def test_a_replicate_of_a_batch_is_its_world_alone(model: Any) -> None:
 
 @pytest.mark.parametrize("parts", [[0, 12], [1, 11], [4, 8], [5, 1, 6], [1] * 12])
 @pytest.mark.parametrize("replicates", [1, 3])
-def test_chunks_of_any_size(model: Any, parts: list[int], replicates: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_of_any_size(model: Any, parts: list[int], replicates: int, inside: Inside) -> None:
     whole = dz.simulate(model, STEPS, replicates=replicates)
-    monkeypatch.setattr("denizen.run._run.CHUNK", len(parts))
+    inside.chunks(len(parts))
     run = dz.simulate(model, parts[0], replicates=replicates)
     for steps in parts[1:]:
         assert run.extend(steps) is run
@@ -185,9 +186,9 @@ def test_chunks_of_any_size(model: Any, parts: list[int], replicates: int, monke
     assert_same(whole, run)
 
 
-def test_threads_do_not_matter(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_do_not_matter(model: Any, inside: Inside) -> None:
     one = dz.simulate(model, STEPS, replicates=2)
-    monkeypatch.setattr("denizen.ops._cpu._PARALLEL_FROM", 1)
+    inside.threads_from(1)
     torch.set_num_threads(2)
     try:
         assert_same(one, dz.simulate(model, STEPS, replicates=2))
@@ -196,9 +197,9 @@ def test_threads_do_not_matter(model: Any, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("direction", [float("inf"), -1.0])
-def test_push_and_pull(model: Any, direction: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_push_and_pull(model: Any, direction: float, inside: Inside) -> None:
     free = dz.simulate(model, STEPS, replicates=2)
-    monkeypatch.setattr("denizen.ops._cpu_neighbours._PUSH_UP_TO", direction)
+    inside.push_up_to(direction)
     assert_same(free, dz.simulate(model, STEPS, replicates=2))
 
 
@@ -220,11 +221,11 @@ def test_the_reference_ops(model: Any, replicates: int) -> None:
         *(pytest.param(*case, marks=pytest.mark.slow) for case in (("covid", 3), ("sir", 1))),
     ],
 )
-def test_compiled(name: str, replicates: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled(name: str, replicates: int, inside: Inside) -> None:
     """One graph without inductor: the same bits as eager, on any machine."""
     model = MODELS[name]()
     eager = dz.simulate(model, STEPS, replicates=replicates, compile=False)
-    monkeypatch.setattr("denizen.run._compile.BACKEND", "aot_eager")
+    inside.backend("aot_eager")
     torch._dynamo.reset()
     compiled = dz.simulate(model, STEPS, replicates=replicates, compile=True)
     assert (eager.stats()["path"], compiled.stats()["path"]) == ("eager", "compiled")
@@ -235,9 +236,9 @@ def test_compiled(name: str, replicates: int, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.compile
 @pytest.mark.filterwarnings("ignore:`torch.jit.*is deprecated:DeprecationWarning")  # inductor's own imports
 @pytest.mark.parametrize("name", ["sir", "covid"])
-def test_compiled_by_inductor(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_by_inductor(name: str, inside: Inside) -> None:
     """Models whose events go through `event` keep their bits."""
-    monkeypatch.setattr("denizen.run._run.try_native", lambda *_: False)
+    inside.without_native()
     eager = dz.simulate(MODELS[name](), STEPS, replicates=2, compile=False)
     compiled = dz.simulate(MODELS[name](), STEPS, replicates=2, compile=True)
     assert compiled.stats()["path"] == "compiled"

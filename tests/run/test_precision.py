@@ -11,12 +11,12 @@ from torch import Tensor
 import denizen as dz
 from denizen import ops
 from denizen.errors import InputError, ModelError
-from denizen.ops._rounding import on_grid
 from denizen.relax import MeanField, StraightThrough
 from denizen.run import Precision, check_precision
 from denizen.space import Space
 from denizen.zoo.covid import covid
 from denizen.zoo.sir import SIR
+from inside import Inside
 
 HALVES = [torch.float16, torch.bfloat16]
 
@@ -92,9 +92,9 @@ class Walks(dz.Model):
 
 @pytest.mark.slow
 @pytest.mark.compile
-def test_compiled_series_see_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_series_see_what_is_stored(inside: Inside) -> None:
     """Inductor dropped the rounding to 16 bits: series were off by up to half a step of the narrow numbers."""
-    monkeypatch.setattr("denizen.run._run.try_native", lambda *_: False)
+    inside.without_native()
     narrow = {"half": torch.float16, "brain": torch.bfloat16}
     loose = Precision(narrow, Walks, None, 8)  # compared elsewhere
     run = dz.simulate(Walks(), 8, replicates=2, precision=loose, device="cpu", compile=True)
@@ -139,21 +139,6 @@ def test_rounding_within_vmap_looks_at_bits_outside_of_it(monkeypatch):
                 for way in (lambda x: ops.rounded(x, torch.bfloat16), lambda x: x.to(torch.bfloat16))
             )
         assert torch.equal(by_bits, cast)
-
-
-@pytest.mark.parametrize("dtype", HALVES)
-def test_rounding_by_bits_is_the_cast(dtype: torch.dtype) -> None:
-    generator = torch.Generator().manual_seed(0)
-    bits = torch.randint(-(2**31), 2**31, (200_000,), generator=generator).to(torch.int32)
-    largest = torch.finfo(dtype).max
-    edges = torch.tensor(
-        [0.0, 65504.0, 65519.99, 65520.0, 2.0**-14, 2.0**-24, 2.0**-25, 2.0**-25 * 1.0001, 1e-40, largest]
-    )
-    values = torch.cat([bits.view(torch.float32), torch.randn(1000, generator=generator), edges, -edges])
-    values = torch.cat([values, torch.tensor([torch.inf, -torch.inf, torch.nan])])
-    there, truth = on_grid(values, dtype), values.to(dtype).to(torch.float32)
-    assert torch.equal(there.isnan(), truth.isnan())
-    assert torch.equal(there.nan_to_num().view(torch.int32), truth.nan_to_num().view(torch.int32))
 
 
 def test_what_moves_a_curve_is_refused() -> None:

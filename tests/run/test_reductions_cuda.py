@@ -3,11 +3,10 @@
 import pytest
 import torch
 import torch._inductor.config as config
+from tests.run.played import one_graph, own_code
 from torch import Tensor
 from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 from torch._inductor.utils import fresh_cache
-
-from denizen.run._engine import one_graph, own_code
 
 pytestmark = pytest.mark.cuda
 

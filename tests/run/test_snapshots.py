@@ -1,12 +1,7 @@
 """Snapshots along a run equal those taken one at a time; they are narrow, bounded in memory and survive faults."""
 
-import dataclasses
-import errno
-import os
-import signal
 import tempfile
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -16,12 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import denizen as dz
-from denizen.errors import CapacityError, DataError, InputError, StorageError
+from denizen.errors import CapacityError, InputError
 from denizen.model import History, Stage, plain
-from denizen.run import Snapshots, _narrow, _zarr, load, resume
-from denizen.run._blocks import Blocks
-from denizen.run._snapshots import Kept
-from denizen.run._zarr import ZarrSnapshots
+from denizen.run import Snapshots, load, resume
 from denizen.zoo.sir import SIR
 
 
@@ -111,9 +103,9 @@ def no_threads():
 
 
 @pytest.fixture(params=[1, 3, 64])
-def each(request, monkeypatch):
+def each(request, inside):
     """Snapshots to a chunk, at most."""
-    monkeypatch.setattr(_zarr, "EACH", request.param)
+    inside.snapshots_to_a_chunk(request.param)
 
 
 @pytest.mark.parametrize(("worlds", "slots"), [(1, 1), (3, None)])
@@ -129,10 +121,10 @@ def test_equal_to_synchronous_snapshots(tmp_path, each, worlds, slots):
     assert no_threads()
 
 
-def test_folders_of_versions_with_other_chunks_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(_zarr, "EACH", 3)
+def test_folders_of_versions_with_other_chunks_go_on(tmp_path, inside):
+    inside.snapshots_to_a_chunk(3)
     dz.simulate(Farm(), 4, seed=5, snapshots=Snapshots(1), out=tmp_path / "r")
-    monkeypatch.setattr(_zarr, "EACH", 5)
+    inside.snapshots_to_a_chunk(5)
     equal(resume(tmp_path / "r", Farm(), 6).snapshots, synchronous(10, 1, seed=5))
     assert zarr.open_group(tmp_path / "r" / "snapshots", mode="r")["age"].chunks[1] == 3
 
@@ -161,52 +153,6 @@ def test_snapshots_of_nobody(tmp_path):
 
 
 # --- narrow -----------------------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=3), st.integers(0, 2**32), st.sampled_from([*_narrow.PACKED]))
-def test_packed_codes_are_given_back(shape, seed, stored):
-    form = _narrow.Form("int8", stored, shape[-1])
-    codes = torch.randint(0, 1 << form.bits, shape, generator=torch.Generator().manual_seed(seed), dtype=torch.int8)
-    packed, bad = _narrow.narrow(form, codes)
-    assert bad is None
-    assert tuple(packed.shape) == form.shape(tuple(shape))
-    assert torch.equal(packed, by_hand(codes, form.bits))
-    assert torch.equal(_narrow.widen(form, packed.numpy()), codes)
-
-
-def by_hand(codes, bits):
-    """Packed as the guide says."""
-    each = 8 // bits
-    rows = np.pad(codes.numpy(), [(0, 0)] * (codes.dim() - 1) + [(0, -codes.shape[-1] % each)])
-    parts = rows.reshape(*rows.shape[:-1], rows.shape[-1] // each, each).astype(np.int64)
-    return torch.from_numpy((parts << np.arange(0, 8, bits)).sum(axis=-1).astype(np.uint8))
-
-
-@pytest.mark.parametrize("stored", _narrow.PACKED)
-def test_packed_codes_of_a_slice(stored):
-    form = _narrow.Form("int8", stored)
-    codes = torch.randint(0, 1 << form.bits, (3, 17), dtype=torch.int8)
-    for part in (codes[:, 1:9], codes[1:], codes.flatten()[3:11], codes.T):
-        packed, _ = _narrow.narrow(dataclasses.replace(form, size=part.shape[-1]), part)
-        assert torch.equal(packed, by_hand(part, form.bits))
-
-
-@pytest.mark.parametrize(
-    ("levels", "stored"), [(2, "bits"), (3, "2 bits"), (5, "4 bits"), (16, "4 bits"), (17, "int8")]
-)
-def test_stages_take_the_bits_of_their_levels(levels, stored):
-    names = tuple(map(str, range(levels)))
-    codes = torch.randint(0, levels, (2, 9), dtype=torch.int8)
-
-    class Places(dz.State):
-        stage: Stage = dz.stage("agents", levels=("few", "declared"))
-
-    state = Places(stage=Stage(codes, names))
-    form = _narrow.chosen(None, state)["stage"]
-    assert form.stored == stored
-    assert torch.equal(_narrow.widen(form, _narrow.narrow(form, codes)[0].numpy()), codes)
-    assert _narrow.chosen({"stage": torch.int8}, state)["stage"].stored == "int8"
-    assert _narrow.chosen(None, state.replace(stage=Stage(codes, names).relax()))["stage"].stored == "float32"
 
 
 class Own(dz.State):
@@ -282,14 +228,6 @@ def test_what_comes_back_is_what_was_there(model, worlds, every, seed):
             assert np.array_equal(values, reference[name].numpy()), name
 
 
-def test_a_folder_that_an_early_version_packed_too_closely_is_not_gone_on_with(tmp_path, monkeypatch):
-    monkeypatch.setattr(_narrow, "_packed", lambda kind, value: "bits" if kind.name == "stage" else None)
-    dz.simulate(Phases(), 2, snapshots=Snapshots(1), out=tmp_path / "r")
-    monkeypatch.undo()
-    with pytest.raises(DataError, match=r"'stage' are stored as bits, which cannot hold.*run again for snapshots"):
-        resume(tmp_path / "r", Phases(), 1)
-
-
 NARROW = {"alive": None, "seen": torch.int8, "age": torch.uint8, "weight": torch.float16, "grass": torch.bfloat16}
 NARROW |= {"fed": torch.int8}
 
@@ -329,17 +267,9 @@ def test_floats_that_do_not_fit_end_the_run_at_the_chunk(tmp_path):
     assert zarr.open_group(tmp_path / "r" / "snapshots", mode="r")["weight"].shape[1] == saved.steps + 1
 
 
-@pytest.mark.parametrize(("value", "bad"), [(3.0e38, False), (3.4e38, True), (float("inf"), False)])
-def test_bfloat16_ends_a_little_before_float32(value, bad):
-    assert bool(_narrow.narrow(_narrow.Form("float32", "bfloat16"), torch.tensor([1.0, value]))[1]) is bad
-
-
 def test_whole_numbers_that_do_not_fit():
     with pytest.raises(CapacityError, match=r"'age' has int32 values that int8 cannot hold.*fields=\{'age': None\}"):
         dz.simulate(Farm(), 140, snapshots=Snapshots(70, {"age": torch.int8}))
-    negative = torch.tensor([-1], dtype=torch.int8)
-    assert _narrow.narrow(_narrow.Form("int8", "uint8"), negative)[1]
-    assert not _narrow.narrow(_narrow.Form("int8", "int16"), negative)[1]
 
 
 @pytest.mark.parametrize(
@@ -369,25 +299,6 @@ def test_slots_that_cannot_be_meant():
 # --- bounded ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sink", [Kept, ZarrSnapshots])
-def test_the_simulation_waits_where_all_buffers_are_full(tmp_path, monkeypatch, sink):
-    real, rings = sink.write, []
-
-    def slow(self, place, arrays):
-        while rings and place == 1 and rings[0].waits == 0:
-            time.sleep(0.001)  # until the simulation has filled the ring and waits
-        real(self, place, arrays)
-
-    monkeypatch.setattr(sink, "write", slow)
-    out = None if sink is Kept else tmp_path / "r"
-    run = dz.simulate(Farm(), 0, snapshots=Snapshots(1, slots=3), out=out)
-    rings.append(run._snapshots.ring)
-    equal(run.extend(20).snapshots, synchronous(20, 1))
-    assert run._snapshots.ring.waits >= 1
-    assert run._snapshots.ring.seconds_waited > 0
-    assert run._snapshots.ring.puts == 21
-
-
 def test_a_folder_leaves_nothing_in_memory(tmp_path):
     run = dz.simulate(Farm(), 30, snapshots=Snapshots(1), out=tmp_path / "r")
     assert run._snapshots.nbytes == run._snapshots.ring.nbytes + run._snapshots.sink.nbytes
@@ -412,87 +323,7 @@ def test_a_view_stays_while_the_run_goes_on(tmp_path):
     assert "alve" not in view
 
 
-def test_a_damaged_field_leaves_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(_zarr, "EACH", 1)
-    monkeypatch.setattr(_zarr, "THREADS", 1)  # nothing is kept in memory
-    run = dz.simulate(Farm(), 2, snapshots=Snapshots(1), out=tmp_path / "r")
-    path = next((tmp_path / "r" / "snapshots" / "weight").glob("c.0.1*"))
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
-    for view in (run.snapshots, load(tmp_path / "r").snapshots):
-        assert torch.equal(view["age"], synchronous(2, 1)["age"])
-        with pytest.raises(DataError, match=r"snapshot|cannot be read"):
-            view["weight"]
-
-
 # --- what goes wrong --------------------------------------------------------------------------------------------------
-
-
-class Faulty:
-    """Writing fails from a place on, until it is repaired."""
-
-    def __init__(self, monkeypatch, place, error):
-        self.place, self.error, self.real = place, error, Blocks.writes
-        monkeypatch.setattr(Blocks, "writes", lambda block, *args: self.writes(block, *args))
-
-    def writes(self, block, group, values, unnamed):
-        calls = self.real(block, group, values, unnamed)
-        if self.place is not None and group * block.each + values.shape[1] > self.place and block.path.name == "age":
-            calls[-1] = self.fail
-        return calls
-
-    def fail(self):
-        raise self.error
-
-
-FULL = OSError(errno.ENOSPC, "No space left on device")
-
-
-@pytest.mark.parametrize("place", [1, 4])
-@pytest.mark.parametrize("error", [FULL, RuntimeError("codec")], ids=["system", "zarr"])
-@pytest.mark.parametrize("slots", [1, 8])
-@pytest.mark.usefixtures("each")
-def test_what_cannot_be_written_surfaces_and_can_be_tried_again(
-    tmp_path, monkeypatch, saves_always, place, error, slots
-):
-    run = dz.simulate(Farm(), 0, snapshots=Snapshots(2, slots=slots), out=tmp_path / "r")
-    fault = Faulty(monkeypatch, place, error)
-    with pytest.raises(StorageError, match=r"(No space left|codec).*Safe on disk: .*make room") as failure:
-        run.extend(20)
-    assert no_threads()
-    part = load(tmp_path / "r")
-    assert part.status == "failed"
-    assert f"{len(part.snapshots['step'])} snapshots" in str(failure.value) or part.steps == 0
-    equal(part.snapshots, synchronous(part.steps, 2))
-    reference = synchronous(20, 2)
-    fault.place = None
-    run.extend(20 - run.steps)
-    equal(run.snapshots, reference)
-    equal(load(tmp_path / "r").snapshots, reference)
-
-
-def test_what_could_not_be_written_can_be_saved_elsewhere(tmp_path, monkeypatch):
-    run = dz.simulate(Farm(), 6, snapshots=Snapshots(2, slots=8), out=tmp_path / "r")
-    fault = Faulty(monkeypatch, 4, FULL)
-    with pytest.raises(StorageError, match="No space left"):
-        run.extend(9)
-    fault.place = None
-    reference = synchronous(run.steps, 2)
-    run.save(tmp_path / "elsewhere")
-    equal(load(tmp_path / "elsewhere").snapshots, reference)
-    equal(run.snapshots, reference)
-    equal(resume(tmp_path / "elsewhere", Farm(), 15 - run.steps).snapshots, synchronous(15, 2))
-    equal(resume(tmp_path / "r", Farm()).snapshots, synchronous(15, 2))
-
-
-def test_a_folder_that_cannot_be_made_leaves_the_run_with_the_old_one(tmp_path, monkeypatch):
-    run = dz.simulate(Farm(), 6, snapshots=Snapshots(2), out=tmp_path / "r")
-    fault = Faulty(monkeypatch, 2, FULL)
-    with pytest.raises(StorageError, match="cannot be written: No space left"):
-        run.save(tmp_path / "elsewhere")
-    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == [".lock"]
-    fault.place = None
-    equal(run.extend(6).snapshots, synchronous(12, 2))
-    equal(load(tmp_path / "r").snapshots, synchronous(12, 2))
 
 
 @pytest.mark.parametrize("folder", [True, False])
@@ -531,38 +362,3 @@ def test_more_than_counts_is_cut_off_by_a_resume(tmp_path):
     equal(load(tmp_path / "r").snapshots, synchronous(6, 2))
     equal(resume(tmp_path / "r", Farm(), 1).snapshots, synchronous(7, 2))
     assert zarr.open_group(tmp_path / "r" / "snapshots", mode="r")["age"].shape[1] == 4
-
-
-def test_a_form_that_the_store_does_not_have_is_refused(tmp_path):
-    dz.simulate(Farm(), 1, snapshots=Snapshots(1), out=tmp_path / "r")
-    saved = load(tmp_path / "r")
-    taken = saved.manifest.snapshots
-    for form, words in (
-        (_narrow.Form("int8", "bits", 10**15), "does not hold"),
-        (_narrow.Form("int8", "int8"), "uint8"),
-    ):
-        changed = dataclasses.replace(taken, forms=(form, *taken.forms[1:]))
-        saved.manifest = dataclasses.replace(saved.manifest, snapshots=changed)
-        with pytest.raises(DataError, match=words):
-            saved.snapshots  # noqa: B018 - a property
-
-
-def test_an_interrupt_while_the_simulation_waits_for_a_buffer(monkeypatch):
-    real, rings = Kept.write, []
-
-    def slow(self, place, arrays):
-        if rings and place == 1:
-            while rings[0].waits == 0:
-                time.sleep(0.001)
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.05)  # it is the simulation that is interrupted, not this
-        real(self, place, arrays)
-
-    monkeypatch.setattr(Kept, "write", slow)
-    run = dz.simulate(Farm(), 0, snapshots=Snapshots(1, slots=1))
-    rings.append(run._snapshots.ring)
-    with pytest.raises(KeyboardInterrupt):
-        run.extend(20)
-    assert no_threads()
-    rings.clear()
-    equal(run.extend(20 - run.steps).snapshots, synchronous(20, 1))

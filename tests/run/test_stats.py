@@ -1,9 +1,5 @@
 """Counts of steps, taken on copies: what they say of each model, and that the run does not notice."""
 
-import contextlib
-import gc
-import warnings
-
 import pytest
 import torch
 from tests.run.played import Played
@@ -11,9 +7,8 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.model import Ask, During
-from denizen.perf.watch import Profile, Span, allocations, counting, is_copy, sync_warnings
+from denizen.perf.watch import allocations, counting, sync_warnings
 from denizen.relax import MeanField
-from denizen.run import _run, _stats
 from denizen.zoo.covid import covid
 from denizen.zoo.seir import seir
 from denizen.zoo.sir import sir
@@ -80,44 +75,6 @@ def test_counting_changes_no_bit(name):
     assert same(bits(plain), bits(counted.extend(7)))
 
 
-def test_nothing_is_counted_unless_asked(monkeypatch):
-    monkeypatch.setattr(_stats, "_count", None)
-    run = dz.simulate(ZOO["sir"], 3)
-    facts = run.stats()
-    assert {key for key, value in facts.items() if value is None} == set(_stats.Counted.__dataclass_fields__)
-    assert torch._C._len_torch_dispatch_stack() == 0
-    assert torch.overrides._len_torch_function_stack() == 0
-    assert dz.simulate(ZOO["sir"], 0).stats(count=True)["host_reads"] is None  # there is no step to count
-
-
-@pytest.mark.parametrize("broken", ["profiled", "counting", "copy_rate"])
-def test_no_mode_stays_after_an_exception(monkeypatch, broken):
-    run = dz.simulate(ZOO["sir"], 3)
-    before = bits(run)
-
-    def fails(*args):
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(_stats, broken, fails)
-    with pytest.raises(ZeroDivisionError):
-        run.stats(count=True)
-    assert torch._C._len_torch_dispatch_stack() == 0
-    assert torch.overrides._len_torch_function_stack() == 0
-    assert same(before, bits(run))
-
-
-def test_results_are_kept_until_the_run_goes_on(monkeypatch):
-    counted = []
-    monkeypatch.setattr(_stats, "_count", lambda run, count=_stats._count: counted.append(run.steps) or count(run))
-    run = dz.simulate(ZOO["sir"], 3)
-    first = run.stats(count=True)
-    assert run.stats(count=True)["launches_per_step"] == run.stats()["launches_per_step"] == first["launches_per_step"]
-    run.extend(2)
-    assert run.stats()["counted_after"] == 3
-    assert run.stats(count=True)["counted_after"] == 5
-    assert counted == [3, 5]
-
-
 def test_the_same_keys_always():
     run = dz.simulate(ZOO["seir"], 2, relax=MeanField())
     keys = list(run.stats())
@@ -134,9 +91,9 @@ def test_phases_and_looks():
 
 
 @models
-def test_longer_chunks_read_no_more(name, monkeypatch):
+def test_longer_chunks_read_no_more(name, inside):
     """Beside the steps there is the look at the end of a chunk, the same for any length."""
-    monkeypatch.setattr(_run, "CHUNK_SECONDS", 1e9)  # chunks of 32 steps, however slow the machine
+    inside.patient_chunks()  # chunks of 32 steps, however slow the machine
     run = dz.simulate(ZOO[name], 6, seed=3)
     reads = []
     for steps in (4, 16):
@@ -192,26 +149,6 @@ def test_active_and_at_risk_are_the_shares_of_senders_and_receivers():
     assert stats["at_risk_fraction"] == pytest.approx(shares[1], abs=0.15)
 
 
-def test_needed_bytes_of_a_graph_are_those_of_its_active_rows():
-    from denizen.run._stats import Neighbours
-
-    graph = dz.Graph.from_edges([0, 0, 1, 2], [1, 2, 2, 3], 5)
-    pointers = (graph.in_ptr, graph.in_idx, graph.out_ptr, graph.out_idx)
-    func, seen = torch.ops.denizen.sum_counts.default, Neighbours()
-    names = [argument.name for argument in func._schema.arguments]
-    values = torch.tensor([[1, 0, 0, 0, 0], [0, 0, 1, 0, 0]], dtype=torch.int8)
-    read = seen(func, (values, None, *pointers))
-    assert read[names.index("out_idx")] == 4 * 3  # both edges of 0, the one of 2
-    assert read[names.index("in_idx")] == read[names.index("in_ptr")] == 0
-    assert read[names.index("out_ptr")] == 2 * 2 * graph.out_ptr.element_size()
-    listens = torch.tensor([[0, 1, 0, 0, 0]], dtype=torch.int8)
-    read = seen(func, (values, listens, *pointers))
-    assert read[names.index("in_idx")] == 4
-    assert read[names.index("out_idx")] == 0
-    assert [float(share) for share in seen.sending] == pytest.approx([0.2, 0.2])
-    assert [float(share) for share in seen.at_risk] == pytest.approx([1.0, 0.2])
-
-
 def test_who_answers_on_the_host_is_not_asked_for_counting():
     asked = []
     ask = Ask(
@@ -232,14 +169,6 @@ def test_a_relaxed_run_keeps_its_graph():
     run["cases"].sum().backward()
     assert rate.grad is not None
     assert float(rate.grad) != 0
-
-
-def test_no_copy_is_held():
-    run = dz.simulate(ZOO["sir"], 3)
-    run.stats(count=True)
-    gc.collect()
-    held = [x for x in gc.get_objects() if type(x) is _stats._Plain]
-    assert held == []
 
 
 # --- compiled ---------------------------------------------------------------------------------------------------------
@@ -295,54 +224,6 @@ def test_the_plan_lists_a_step_in_order():
     assert "run.extend(1) first" in str(dz.simulate(ZOO["sir"], 0).plan(kernels=True))
 
 
-def test_the_step_is_found_in_what_a_device_ran(monkeypatch):
-    run = dz.simulate(ZOO["sir"], 3)
-
-    @contextlib.contextmanager
-    def profiled(device):
-        names = ["load", "Memcpy DtoD", *["agents", "Memset", "push"] * 4, "store"]
-        spans = [Span(10 * k, 10 * k + 5, name, k) for k, name in enumerate(names)]
-        yield Profile([s for s in spans if not is_copy(s)], [s for s in spans if is_copy(s)])
-
-    monkeypatch.setattr(_stats, "profiled", profiled)
-    spans, count = _stats.step_spans(run)
-    assert [span.name for span in spans] == ["agents", "Memset", "push"] * 4
-    assert count == 4
-    monkeypatch.setattr(type(run), "device", torch.device("cuda"))
-    assert _stats._busy_share(run, (spans, count), seconds=20e-9) == pytest.approx(0.5)  # fills are no computing
-    assert _stats._launches(run, None, (spans, count)) == 3
-
-
-def test_a_chunk_on_cuda_is_told_from_a_step_by_substitution(monkeypatch):
-    run = dz.simulate(ZOO["sir"], 3)
-    asked = {"mode": 0, "blocks": 0, "segments": 0}
-
-    def take(run, run_state, count):
-        asked["blocks"] += 5 + 2 * count  # of the chunk, of each step
-        asked["segments"] += 1
-        if asked["mode"]:
-            warnings.warn("called a synchronizing CUDA operation (Triggered internally at …)", stacklevel=1)
-        torch.ones(2) + 1
-        return run_state
-
-    def set_mode(mode):
-        asked["mode"] = {"warn": 1}.get(mode, mode)
-
-    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: asked["mode"])
-    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", set_mode)
-    facts = lambda device: {"allocation.all.allocated": asked["blocks"], "segment.all.allocated": asked["segments"]}
-    monkeypatch.setattr(torch.cuda, "memory_stats", facts)
-    monkeypatch.setattr(_stats, "_take", take)
-    host = _stats._watched(run)
-    assert (host.host_reads, host.allocations_per_step, host.device_mallocs) == (1, 2.0, 1)
-    assert host.pool_reuse == pytest.approx(1 - 1 / (5 + 2 * 16))
-    assert asked["mode"] == 0
-    monkeypatch.setattr(_stats, "_take", lambda *args: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        _stats._watched(run)
-    assert asked["mode"] == 0
-
-
 @models
 def test_a_captured_run_is_counted_without_a_gpu(name, monkeypatch):
     plain = dz.simulate(ZOO[name], 30, replicates=2, seed=5)
@@ -359,25 +240,6 @@ def test_a_captured_run_is_counted_without_a_gpu(name, monkeypatch):
     assert same(bits(run), bits(plain))
 
 
-def test_kernels_of_a_gpu_are_told_from_the_chunk_around_them(monkeypatch):
-    run = dz.simulate(ZOO["sir"], 3)
-    names = ["load", "load", *["agents", "push", "push"] * 2, "store"]
-    spans = [Span(10 * k, 10 * k + 4 + (name == "push"), name) for k, name in enumerate(names)]
-    monkeypatch.setattr(_stats, "step_spans", lambda run: (spans[2:8], 2))
-    monkeypatch.setattr(type(run), "device", torch.device("cuda"))
-    assert _stats.step_kernels(run) == [("agents", 1, 0.004), ("push", 2, 0.005)]
-
-
-@pytest.mark.parametrize(("alone", "more", "step"), [(50.0, 210.0, 10.0), (50.0, 40.0, 40.0 / 17)])
-def test_a_captured_step_is_timed_without_what_surrounds_a_chunk(alone, more, step, monkeypatch):
-    """And over the counted steps alone, whose kernels are compared with it."""
-    run, took = dz.simulate(ZOO["sir"], 3), {1: alone, 17: more}
-    monkeypatch.setattr(run, "_path", "captured")
-    monkeypatch.setitem(_stats.STEPS, "cpu", 16)
-    monkeypatch.setattr(_stats, "_quickest", lambda run, count: took[count])
-    assert _stats._seconds(run) == pytest.approx(step)
-
-
 # --- on a GPU ---------------------------------------------------------------------------------------------------------
 
 
@@ -387,7 +249,7 @@ def test_counts_of_the_zoo_on_a_gpu(name):
     run = dz.simulate(ZOO[name], 80, replicates=1, seed=3, device="cuda", compile=True)
     stats = run.stats(count=True)
     print(name, stats)
-    print(*_stats.step_kernels(run), sep="\n")
+    print(run.plan(kernels=True))
     assert stats["path"] == "captured"
     assert stats["host_reads"] == 0
     assert stats["transfers_to_host"] == stats["transfers_to_device"] == 0
@@ -408,7 +270,7 @@ def test_counting_changes_no_bit_on_a_gpu(name, compiled):
     counted = dz.simulate(ZOO[name], 25, replicates=2, seed=5, device="cuda", compile=compiled)
     before = bits(counted)
     keys = list(counted.stats(count=True))
-    _stats.step_kernels(counted)
+    counted.plan(kernels=True)
     assert same(before, bits(counted))
     assert same(bits(plain), bits(counted.extend(35)))
     assert keys == list(dz.simulate(ZOO[name], 1).stats())
@@ -416,8 +278,8 @@ def test_counting_changes_no_bit_on_a_gpu(name, compiled):
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", ["seir", "covid-deaths"])  # each compiles, and time on a GPU is dear
-def test_longer_chunks_wait_and_allocate_no_more_on_a_gpu(name, monkeypatch):
-    monkeypatch.setattr(_run, "CHUNK_SECONDS", 1e9)
+def test_longer_chunks_wait_and_allocate_no_more_on_a_gpu(name, inside):
+    inside.patient_chunks()
     run = dz.simulate(ZOO[name], 80, seed=3, device="cuda", compile=True)
     seen = []
     for steps in (64, 256):

@@ -30,7 +30,7 @@ def test_one_row_for_each_step_and_replicate(run: dz.run.Run) -> None:
     assert all(polars[name].to_list() == table[name].tolist() for name in table)
 
 
-def test_a_dataset_keeps_the_axes(run: dz.run.Run, tmp_path) -> None:
+def test_a_dataset_keeps_the_axes(run: dz.run.Run, tmp_path, command_line) -> None:
     import xarray
 
     found = run.to_xarray()
@@ -39,7 +39,8 @@ def test_a_dataset_keeps_the_axes(run: dz.run.Run, tmp_path) -> None:
     assert (found["pair"].values == run["pair"].numpy()).all()
     assert found["cases"].attrs == {"long_name": run.about("cases"), "kind": "flow"}
     assert found.attrs == {"model": "SIR", "seed": 3, "dt": 0.5}
-    write_netcdf(found, tmp_path / "run.nc")
+    run.save(tmp_path / "run")
+    assert command_line("export", tmp_path / "run", "--netcdf", "--out", tmp_path / "run")[0] == 0
     assert xarray.load_dataset(tmp_path / "run.nc", engine="h5netcdf").equals(found)
 
 
@@ -58,29 +59,18 @@ def test_names_that_a_column_has_already_are_told(run: dz.run.Run) -> None:
         dz.simulate(run.model, 1, device="cpu", record=twice).to_polars()
 
 
-def test_a_table_is_written_whole(tmp_path) -> None:
-    import polars
-
-    columns = {"a": np.arange(3), "b": [1.5, None, 2.0]}
-    for name in ("t.csv", "t.parquet"):
-        write_table(columns, tmp_path / "new" / name)
-    for read in (polars.read_csv(tmp_path / "new/t.csv"), polars.read_parquet(tmp_path / "new/t.parquet")):
-        assert read["b"].to_list() == [1.5, None, 2.0]
-
-
 @pytest.mark.parametrize(("dt", "kind", "last"), [(1.0, "D", "2020-03-04"), (0.25, "ms", "2020-03-01T18:00:00")])
 def test_dates_of_steps(dt: float, kind: str, last: str, tmp_path: Path) -> None:
     contacts = generators.erdos_renyi(50, 4.0, seed=1)
     run = dz.simulate(sir(contacts), 4, replicates=2, dt=dt, start="2020-03-01", out=tmp_path / "run")
     for results in (run, dz.run.load(tmp_path / "run")):
-        given = columns(results)["date"]
+        given = results.to_polars()["date"].to_numpy()
         assert given.dtype == np.dtype(f"datetime64[{kind}]")
         assert given[0] == given[1] == np.datetime64("2020-03-01")
         assert given[-1] == np.datetime64(last)
-        for dates in (results.to_polars()["date"], results.to_pandas()["date"]):
-            assert (np.asarray(dates).astype("datetime64[ms]") == given).all()
+        assert (np.asarray(results.to_pandas()["date"]).astype("datetime64[ms]") == given).all()
         assert (results.to_xarray()["date"].values == given[::2]).all()
-    assert "date" not in columns(dz.simulate(sir(contacts), 4))
+    assert "date" not in dz.simulate(sir(contacts), 4).to_polars().columns
 
 
 def test_plots_show_dates() -> None:

@@ -22,7 +22,7 @@ def compiled(*cases: str) -> dict[str, dict[str, Any]]:
     return dict(zip(cases, map(json.loads, done.stdout.splitlines()[-len(cases) :]), strict=True))
 
 
-@pytest.mark.slow  # in the default run tests/run/test_capture.py holds that a step is one graph
+@pytest.mark.slow  # in the default run tests/run/test_capture_internals.py holds that a step is one graph
 def test_all_but_the_sums_is_one_kernel() -> None:
     most = {"covid:1": 1, "seir:1": 1, "sir:1": 1, "covid-expected:1": 1, "seir:3": 1, "covid:3": 2}
     for case, counts in compiled(*most).items():

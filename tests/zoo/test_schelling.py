@@ -73,9 +73,9 @@ def test_worlds_resume_and_order():
 @pytest.mark.compile
 @pytest.mark.filterwarnings("ignore:.*script_method.*:DeprecationWarning")  # torch's own, when inductor is first loaded
 @pytest.mark.parametrize("path", ["native", "compiled"])
-def test_compiled_equals_eager(path, monkeypatch):
+def test_compiled_equals_eager(path, inside):
     if path == "compiled":
-        monkeypatch.setattr("denizen.run._run.try_native", lambda *_: False)
+        inside.without_native()
     model = schelling(8, 8, num_agents=40)
     eager, compiled = (dz.simulate(model, 6, replicates=2, compile=choice) for choice in (False, True))
     assert compiled.stats()["path"] == path

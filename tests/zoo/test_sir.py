@@ -132,9 +132,9 @@ def test_gradient_of_the_mean_field_is_that_of_differences(build, name, phases):
 @pytest.mark.filterwarnings("ignore:.*script_method.*:DeprecationWarning")  # torch's own, when inductor is first loaded
 @BUILDERS
 @pytest.mark.parametrize("path", ["native", "compiled"])
-def test_compiled_equals_eager(build, path, monkeypatch):
+def test_compiled_equals_eager(build, path, inside):
     if path == "compiled":
-        monkeypatch.setattr("denizen.run._run.try_native", lambda *_: False)
+        inside.without_native()
     model = build(CONTACTS, infectious_phases=3)
     eager, compiled = (dz.simulate(model, 6, replicates=2, compile=choice) for choice in (False, True))
     assert compiled.stats()["path"] == path

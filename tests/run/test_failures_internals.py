@@ -13,7 +13,7 @@ from tests.run.played import Played
 import denizen as dz
 from denizen.errors import CapacityError, InputError
 from denizen.perf.watch import out_of_memory
-from denizen.run import Snapshots, _memory, _ring, _run, load, resume
+from denizen.run import Snapshots, _memory, _ring, load, resume
 from denizen.run._device import device_failed
 from denizen.run._engine import Stepper
 from denizen.run._memory import ASKED, _asked
@@ -62,9 +62,9 @@ class Device:
 
 
 @pytest.fixture
-def every_chunk(monkeypatch, saves_always):
+def every_chunk(inside, saves_always):
     """Save after every chunk."""
-    monkeypatch.setattr(_run, "CHUNK", 5)
+    inside.chunks(5)
 
 
 def goes_on(folder, steps=40):
@@ -307,7 +307,7 @@ def test_memory_that_runs_out_for_buffers(monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["native", "compiled"])
-def test_memory_that_runs_out_while_compiling(path, monkeypatch):
+def test_memory_that_runs_out_while_compiling(path, monkeypatch, inside):
     def full(*args):
         raise torch.OutOfMemoryError(CUDA)
 
@@ -320,7 +320,7 @@ def test_memory_that_runs_out_while_compiling(path, monkeypatch):
     if path == "native":
         monkeypatch.setattr("denizen.run._native.NativeStep", full)
     else:
-        monkeypatch.setattr("denizen.run._run.try_native", lambda *_: False)
+        inside.without_native()
         monkeypatch.setattr(Stepper, "compile", fail)
     run = dz.simulate(model(), 1)
     run._compile = True

@@ -23,18 +23,19 @@ from denizen.zoo.sir import SIR
 PROCESSES, ROUNDS = 6, 8
 
 
-def at_once(work, folder, processes=PROCESSES):
-    """What `work(number)` gives in forked processes that start together, in a folder; none may die of anything else."""
+def at_once(work, folder, processes=PROCESSES, turns=1):
+    """What `work(number, turn)` gives in forked processes that start each turn together, in a folder: a list a turn."""
     forked = multiprocessing.get_context("fork")
     begin_all, told = forked.Barrier(processes), forked.SimpleQueue()
 
     def child(number):
         os.chdir(folder)
-        begin_all.wait()
-        try:
-            told.put(work(number))
-        except BaseException as error:
-            told.put(error)
+        for turn in range(turns):
+            begin_all.wait()
+            try:
+                told.put((turn, work(number, turn)))
+            except BaseException as error:
+                told.put((turn, error))
         begin_all.wait()  # nobody lets go of a lock by ending before all have tried
 
     children = [forked.Process(target=child, args=(number,)) for number in range(processes)]
@@ -42,7 +43,10 @@ def at_once(work, folder, processes=PROCESSES):
         warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads; these children use none
         for one in children:
             one.start()
-    results = [told.get() for _ in children]
+    results = [[] for _ in range(turns)]
+    for _ in range(processes * turns):
+        turn, result = told.get()
+        results[turn].append(result)
     for one in children:
         one.join()
     return results
@@ -50,7 +54,7 @@ def at_once(work, folder, processes=PROCESSES):
 
 @pytest.mark.parametrize("stem", ["sir", "cartpole-ppo", "dotgat", "ein [Lauf] ü"])
 def test_commands_of_one_second_get_folders_of_their_own(tmp_path, stem):
-    def made(number):
+    def made(number, turn):
         found = []
         for _ in range(ROUNDS):
             with run_folder(None, stem) as folder:
@@ -58,7 +62,7 @@ def test_commands_of_one_second_get_folders_of_their_own(tmp_path, stem):
             found.append(str(folder))
         return number, found
 
-    results = at_once(made, tmp_path)
+    (results,) = at_once(made, tmp_path)
     assert not [one for one in results if isinstance(one, BaseException)]
     names = [name for _, found in results for name in found]
     assert len(set(names)) == len(names) == PROCESSES * ROUNDS
@@ -101,15 +105,14 @@ def experiment(path, number):
 
 @pytest.mark.parametrize("create", [training, dotgat, experiment])
 def test_one_folder_is_given_to_one_of_many(tmp_path, create):
-    for turn in range(4):
-        path, kept = tmp_path / f"r{turn}", []
+    kept = []
 
-        def work(number, path=path, kept=kept):
-            kept.append(create(path, number))
-            return number
+    def work(number, turn):
+        kept.append(create(tmp_path / f"r{turn}", number))
+        return number
 
-        results = at_once(work, tmp_path)
-        got = [one for one in results if isinstance(one, int)]
+    for turn, results in enumerate(at_once(work, tmp_path, turns=4)):
+        path, got = tmp_path / f"r{turn}", [one for one in results if isinstance(one, int)]
         assert len(got) == 1, results
         assert {type(one) for one in results if not isinstance(one, int)} == {StorageError}
         assert f"process {got[0]}" in (path / "log.txt").read_text()  # nobody cleared it

@@ -206,7 +206,9 @@ def random(x):
     ],
 )
 def test_a_value_that_differs_from_call_to_call_is_not_burnt_in(function):
-    with pytest.raises(ModelError, match=r"^\S*test_recorder\.py:\d+: .* reads the value of a tensor .* use torch"):
+    with pytest.raises(
+        ModelError, match=r"^\S*test_recorder_internals\.py:\d+: .* reads the value of a tensor .* use torch"
+    ):
         Recorded(lambda x: function(x)[0])(torch.ones(3))
 
 

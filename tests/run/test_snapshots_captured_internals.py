@@ -8,7 +8,8 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.run.played import Played
-from tests.run.test_snapshots import FULL, NARROW, Farm, Faulty, equal, no_threads, phases, synchronous
+from tests.run.test_snapshots import NARROW, Farm, equal, no_threads, phases, synchronous
+from tests.run.test_snapshots_internals import FULL, Faulty
 
 import denizen as dz
 from denizen.errors import CapacityError, StorageError

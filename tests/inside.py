@@ -1,0 +1,73 @@
+"""What tests of behaviour turn inside of denizen: every switch that no argument and no variable of the environment has.
+
+A test takes the fixture `inside`, so that a module that moves is mended here alone.
+"""
+
+from typing import Any
+
+import pytest
+
+
+class Inside:
+    """The switches; each is turned back when the test ends."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._set = monkeypatch.setattr
+
+    def backend(self, backend: Any) -> None:
+        """Runs are compiled by this backend of torch.compile, such as one without the C++ compiler's minutes."""
+        self._set("denizen.run._compile.BACKEND", backend)
+
+    def without_native(self) -> None:
+        """Steps are compiled by torch, also where a native loop would do."""
+        self._set("denizen.run._run.try_native", lambda *_: False)
+
+    def saves_always(self) -> None:
+        """Runs save whenever they could."""
+        self._set("denizen._run_folder.RunFolder.every", 0.0)
+
+    def snapshots_to_a_chunk(self, count: int) -> None:
+        """The files of snapshots hold so many at most."""
+        self._set("denizen.run._zarr.EACH", count)
+
+    def pieces(self, steps: int) -> None:
+        """A gradient is compiled in pieces of so many steps."""
+        self._set("denizen.run._rollout.PIECE", steps)
+
+    def chunks(self, steps: int) -> None:
+        """Runs look at their state after so many steps, at the latest."""
+        self._set("denizen.run._run.CHUNK", steps)
+
+    def patient_chunks(self) -> None:
+        """Chunks are as long as they may be, however slow the machine."""
+        self._set("denizen.run._run.CHUNK_SECONDS", 1e9)
+
+    def threads_from(self, elements: int) -> None:
+        """The CPU's ops use several threads from so many elements on."""
+        self._set("denizen.ops._cpu._PARALLEL_FROM", elements)
+
+    def push_up_to(self, share: float) -> None:
+        """Sums over neighbours push from active senders up to this share of them, and pull beyond."""
+        self._set("denizen.ops._cpu_neighbours._PUSH_UP_TO", share)
+
+    def short_films(self, steps: int) -> None:
+        """The film at the end of a training has so many steps."""
+        self._set("denizen.app._trained.FILM_STEPS", steps)
+
+    def short_rounds(self, seconds: float) -> None:
+        """A bench measures for so long in a round."""
+        self._set("denizen.perf._bench.measure.ROUND", seconds)
+
+    def gradients_up_to(self, agents: int) -> None:
+        """A check follows gradients in models of so many agents at most."""
+        self._set("denizen.model._check_rules.GRADIENT_UP_TO", agents)
+
+    def between_lines(self, seconds: float) -> None:
+        """So long a notebook's progress waits between two of its lines."""
+        self._set("denizen._printing.BETWEEN", seconds)
+
+
+@pytest.fixture
+def inside(monkeypatch: pytest.MonkeyPatch) -> Inside:
+    """The switches inside of denizen."""
+    return Inside(monkeypatch)
