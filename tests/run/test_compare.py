@@ -6,7 +6,6 @@ import torch
 from scipy import stats
 
 import denizen as dz
-from denizen._results import compare_series, student
 from denizen.errors import InputError
 from denizen.run import Difference
 from denizen.space import generators

@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 from torch import Tensor
 
+from denizen._results.compare import compare_series, student
 from denizen.report._comparison import headline
-from denizen.run._compare import compare_series, student
 
 
 def drawn(shift: float, num: int, seed: int, shared: float = 0.9) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import denizen as dz
-from denizen._results import columns, write_netcdf, write_table
 from denizen.errors import InputError
 from denizen.space import generators
 from denizen.zoo.sir import sir
