@@ -1,7 +1,9 @@
-"""Models that several tests of fits take."""
+"""Models that several tests of fits take, and Ctrl-C in the midst of a calibration."""
 
+import os
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -35,6 +37,16 @@ class Rain(dz.Model):
         return now.wet.sum()
 
 
+class DullRain(Rain):
+    """With a number that nothing depends on."""
+
+    dull: Tensor = dz.param(1.0, low=0.0)
+
+    @dz.series
+    def wet(self, now: Any) -> Tensor:
+        return now.wet.sum() + 0 * self.dull
+
+
 def fenced(days: float) -> type[SIR]:
     """An SIR model that cannot stand fewer days of infection."""
 
@@ -45,3 +57,17 @@ def fenced(days: float) -> type[SIR]:
                 raise InputError(f"Fenced: infectious_days below {days}")
 
     return Fenced
+
+
+def interrupt_at_launch(number: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Have Ctrl-C pressed where a calibration keeps its launch of this number; how many bytes each of them takes."""
+    plain, kept = os.pwrite, []
+
+    def pwrite(descriptor: int, data: Any, at: int) -> int:
+        kept.append(len(data))
+        if len(kept) == number:
+            raise KeyboardInterrupt
+        return plain(descriptor, data, at)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    return kept

@@ -100,3 +100,13 @@ def outside_band(ranks: np.ndarray, draws: int, level: float = 0.999) -> float:
     expected = (np.arange(draws + 1) + 1) / (draws + 1)
     seen = (ranks[:, None] <= np.arange(draws + 1)).mean(0)
     return float(np.abs(seen - expected).max() / stats.kstwobign.ppf(level) * np.sqrt(len(ranks)))
+
+
+def worth(chains: np.ndarray) -> np.ndarray:
+    """How many independent draws those of `[chains, draws, P]` are worth, `[P]`: Geyer's initial positive sequence."""
+    count, length, _ = chains.shape
+    away = chains - chains.mean((0, 1))  # so that chains that lie apart are worth little
+    covariance = np.stack([(away[:, lag:] * away[:, : length - lag]).mean((0, 1)) for lag in range(length // 2)])
+    pairs = covariance[: len(covariance) // 2 * 2].reshape(-1, 2, chains.shape[2]).sum(1)
+    positive = np.cumprod(pairs > 0, axis=0)
+    return count * length * covariance[0] / (2 * (pairs * positive).sum(0) - covariance[0])

@@ -11,8 +11,6 @@ from torch.distributions import LogNormal, Uniform
 
 import denizen as dz
 from denizen.errors import InputError, ModelError
-from denizen.fit._ledger import Ledger
-from denizen.fit._scores import last_seen
 from denizen.space import generators
 from denizen.zoo.sir import sir
 
@@ -38,11 +36,6 @@ def test_persistence_goes_by_the_last_value_that_was_observed() -> None:
     values = with_gaps(slice(13, 15))
     fit = dz.calibrate(growth, {"x": values}, priors=PRIORS, holdout=5, progress=False)
     assert fit.score()["x"].persistence_crps == pytest.approx(np.abs(VALUES[15:] - VALUES[12]).mean())
-
-
-def test_the_last_seen_of_each_group() -> None:
-    values = np.array([[1.0, np.nan, 3.0], [4.0, np.nan, np.nan]])
-    assert np.array_equal(last_seen(values), [4.0, np.nan, 3.0], equal_nan=True)
 
 
 def test_a_target_of_which_nothing_is_left_is_told() -> None:
@@ -100,20 +93,6 @@ def test_a_bootstrap_is_read_back_with_what_it_says(tmp_path: Path) -> None:
     again = dz.fit.Fit.load(tmp_path / "fit", growth)
     assert str(again) == str(fit)
     assert "parametric bootstrap of 10" in str(again)
-
-
-def test_a_launch_is_served_in_the_order_in_which_it_was_given(tmp_path: Path) -> None:
-    """What the next launch begins from may be all that one gave, as for `Gradient`: its digest must be the same."""
-    launch = {"param": np.ones(2, np.float32), "usual": np.zeros(3), "end": np.ones(1), "a": np.ones((), np.float32)}
-    served = []
-    for _ in range(2):
-        ledger = Ledger(tmp_path / "launches.bin", str)
-        first = ledger.recorded("step", [], lambda: launch)
-        ledger.recorded("step", first.values(), lambda: launch)
-        served.append(list(first))
-        ledger.close()
-    assert served[0] == served[1]
-    assert ledger.launches == 2
 
 
 def test_forecasts_do_not_begin_from_what_a_filter_lost() -> None:

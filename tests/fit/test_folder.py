@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.distributions import Beta, LogNormal, Normal, Uniform
+from torch.distributions import LogNormal, Normal, Uniform
 
 import denizen as dz
-from denizen._run_folder import kind_of
 from denizen.errors import DataError, InputError, StorageError
-from denizen.fit import _folder, _ledger, _stored
 from denizen.space import generators
 from denizen.zoo.sir import sir
 from forked import end_of, fork
+from models_to_fit import interrupt_at_launch
 
 TIMES = torch.arange(12) / 12
 PRIORS = {"level": Normal(0.0, 10.0), "slope": Uniform(-9.0, 9.0)}
@@ -43,6 +42,10 @@ class Stopping:
         if self.calls == self._at:
             self._how()
         return line(theta, worlds)
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "manifest.json").read_text())
 
 
 def fitted(model: Any = line, **options: Any) -> dz.fit.Fit:
@@ -78,10 +81,10 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path, whole: list[Any], at: int) ->
     with pytest.raises(KeyboardInterrupt) as stop:
         fitted(Stopping(at, interrupt), out=tmp_path / "a")
     assert f"{at - 1} launches are safe; the same call goes on" in stop.value.__notes__[0]
-    assert _folder.CalibrationFolder.open(tmp_path / "a").status == "interrupted"
+    assert manifest_of(tmp_path / "a")["status"] == "interrupted"
     rest = Stopping(0, interrupt)
     assert told(fitted(rest, out=tmp_path / "a")) == whole
-    assert rest.calls == _ledger.count(tmp_path / "a/launches.bin") - (at - 1)
+    assert rest.calls == manifest_of(tmp_path / "a")["launches"] - (at - 1)
 
 
 def test_a_kill_at_any_byte_of_the_ledger(tmp_path: Path, whole: list[Any]) -> None:
@@ -94,12 +97,11 @@ def test_a_kill_at_any_byte_of_the_ledger(tmp_path: Path, whole: list[Any]) -> N
         assert told(fitted(Stopping(0, interrupt), out=folder)) == whole
 
 
-def test_kill_9(tmp_path: Path, whole: list[Any]) -> None:
+def test_kill_9(tmp_path: Path, whole: list[Any], command_line: Any) -> None:
     stopping = Stopping(4, lambda: os.kill(os.getpid(), 9))
     child = fork(lambda: fitted(stopping, out=tmp_path / "a"), tmp_path / "told.txt")
     assert end_of(child) == -9, (tmp_path / "told.txt").read_text()
-    folder = _folder.CalibrationFolder.open(tmp_path / "a")
-    assert (folder.status, folder.launches) == ("killed", 3)
+    assert "killed, 3 launches" in " ".join(command_line("show", tmp_path / "a")[1].split())
     assert told(fitted(Stopping(0, interrupt), out=tmp_path / "a")) == whole
 
 
@@ -130,7 +132,7 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
     dz.simulate(sir(generators.erdos_renyi(20, 3.0, seed=0)), 2, out=tmp_path / "run", device="cpu")
     with pytest.raises(StorageError, match="is not empty"):
         fitted(out=tmp_path / "run")
-    assert kind_of(tmp_path / "run") == "simulation"
+    assert manifest_of(tmp_path / "run")["kind"] == "simulation"
     with pytest.raises(DataError, match="kind 'simulation', expected 'calibration'"):
         dz.fit.Fit.load(tmp_path / "run")
     with pytest.raises(InputError, match="pass out= with it"):
@@ -169,17 +171,15 @@ def test_a_full_disk_says_what_is_safe(tmp_path: Path, whole: list[Any], monkeyp
         patched.setattr(os, "pwrite", full)
         with pytest.raises(StorageError, match="No space left on device; safe are 1 launches, the same call goes on"):
             fitted(out=tmp_path / "a")
-    assert _folder.CalibrationFolder.open(tmp_path / "a").status == "failed"
+    assert manifest_of(tmp_path / "a")["status"] == "failed"
     assert told(fitted(out=tmp_path / "a")) == whole
 
 
 def test_a_search_that_takes_another_way_is_told(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        fitted(Stopping(6, interrupt), out=tmp_path / "a")
-    data = bytearray((tmp_path / "a/launches.bin").read_bytes())
-    first = _ledger.HEAD + int.from_bytes(data[: _ledger.LENGTH], "little")
-    with (tmp_path / "a/launches.bin").open("wb") as file:
-        file.write(data[first:])  # as if the first launch had been another one
+    for name, level in (("a", 0.0), ("b", 1.0)):
+        with pytest.raises(KeyboardInterrupt):
+            fitted(Stopping(6, interrupt), out=tmp_path / name, priors={**PRIORS, "level": Normal(level, 10.0)})
+    shutil.copy(tmp_path / "b/launches.bin", tmp_path / "a/launches.bin")  # as if the first had been another one
     with pytest.warns(UserWarning, match="launch 1 is not the one that was kept"):
         fitted(Stopping(0, interrupt), out=tmp_path / "a")
 
@@ -238,20 +238,11 @@ def test_every_method_goes_on(name: str, tmp_path: Path, monkeypatch: pytest.Mon
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", category=UserWarning)  # of optuna, about itself
         whole = told(call("whole"))
-        launches = json.loads((tmp_path / "whole/manifest.json").read_text())["launches"]
-        real, calls = _ledger.Ledger._append, []
-
-        def append(ledger: Any, *args: Any) -> None:
-            calls.append(1)
-            if len(calls) == 4:
-                raise KeyboardInterrupt
-            real(ledger, *args)
-
-        monkeypatch.setattr(_ledger.Ledger, "_append", append)
+        calls = interrupt_at_launch(4, monkeypatch)
         with pytest.raises(KeyboardInterrupt):
             call("a")
         assert str(told(call("a"))) == str(whole)
-    assert len(calls) == launches + 1
+    assert len(calls) == manifest_of(tmp_path / "whole")["launches"] + 1
     assert str(told(dz.fit.Fit.load(tmp_path / "a"))) == str(whole)
 
 
@@ -308,60 +299,6 @@ def test_what_no_folder_keeps_is_given_again(tmp_path: Path) -> None:
     assert told(dz.fit.Fit.load(tmp_path / "a", targets=targets)) == told(fit)
     with pytest.raises(InputError, match=r"made with something else: targets\['y'\]\.scale"):
         dz.fit.Fit.load(tmp_path / "a", targets={"y": dz.fit.Target(VALUES, noise=Mine())})
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        float("inf"),
-        {"a": (1, 2.5, "x", True)},
-        np.arange(40.0).reshape(4, 10),
-        np.array([1.0, np.nan]),
-        np.array(["2020-03-01", "2020-03-08"], dtype="datetime64[D]"),
-        np.datetime64("2020-03-01"),
-        dz.fit.NegativeBinomial(3.0),
-        dz.model.Scale(target="infect_rate", factor=0.5, when=dz.model.During(3)),
-    ],
-)
-def test_values_come_back(value: Any) -> None:
-    tensors: _stored.Tensors = {}
-    back = _stored.decode(json.loads(json.dumps(_stored.encode(value, tensors))), tensors, "value")
-    if isinstance(value, np.ndarray):
-        assert back.dtype == value.dtype
-        assert np.array_equal(back, value, equal_nan=value.dtype.kind == "f")
-    else:
-        assert back == value
-
-
-def test_distributions_come_back() -> None:
-    for prior in (Normal(0.1, 2.0), LogNormal(0.2, 0.3), Uniform(0.1, 0.7), Beta(2.0, 3.0)):
-        tensors: _stored.Tensors = {}
-        back = _stored.decode(_stored.encode(prior, tensors), tensors, "value")
-        assert type(back) is type(prior)
-        points = torch.tensor([0.15, 0.5])
-        assert back.log_prob(points).equal(prior.log_prob(points))
-
-
-@pytest.mark.parametrize(
-    "told",
-    [
-        {"object": "Model", "with": {}},
-        {"object": "os.system", "with": {"command": "x"}},
-        {"object": "NegativeBinomial", "with": {"size": -1}},
-        {"object": "NegativeBinomial", "with": {"length": 1}},
-        {"distribution": "Normal", "with": {"loc": "a"}},
-        {"distribution": "kl_divergence", "with": {}},
-        {"distribution": "transforms", "with": {}},
-        {"array": "../../etc"},
-        {"numbers": [1], "shape": [3], "dtype": "float32"},
-        {"numbers": [1], "shape": [1], "dtype": "object"},
-        {"something": 1},
-    ],
-)
-def test_what_was_tampered_with_is_refused(told: Any) -> None:
-    with pytest.raises((DataError, InputError)):
-        _stored.decode(told, {}, "value")
 
 
 def test_no_warning_where_all_is_well(tmp_path: Path) -> None:

@@ -4,17 +4,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch import Tensor
-from torch.distributions import LogNormal, Normal, Uniform
+from torch.distributions import LogNormal, Normal
 
 import denizen as dz
 from denizen.errors import InputError
 from denizen.fit import PerGroup, Shared, Steps, Walk
-from denizen.fit._from_priors import of_model
-from denizen.fit._parameters import Parameters
 from denizen.model import Course
 from denizen.space import generators
 from denizen.zoo.sir import SIR, sir
+from models_to_fit import Rain
 
 TRUTH = [0.06, 0.02, 0.04, 0.03]
 
@@ -73,80 +71,6 @@ def test_what_is_held_out_walks_on(model: SIR, daily: Any) -> None:
         dz.calibrate(few, {"cases": daily / 6}, holdout=7, **{**options, "priors": {"infect_rate": Steps(every=7)}})
 
 
-def test_steps_go_with_the_draws_of_a_posterior(model: SIR) -> None:
-    """A free number is the logarithm of a value: as the prior draws it, so the values scatter."""
-    parameters = of_model("test", model, {"infect_rate": Steps(prior=Walk(0.3, first=LogNormal(-3.0, 0.5)))}, {}, 30)
-    assert parameters.labels == [f"infect_rate[{k}]" for k in range(5)]
-    drawn = parameters.draw("test", 20_000, np.random.default_rng(0))
-    assert drawn[:, 0].std() == pytest.approx(0.5, rel=0.03)
-    assert np.diff(drawn, axis=1).std() == pytest.approx(0.3, rel=0.03)
-    assert parameters.values(drawn)["infect_rate"].shape == (20_000, 5)
-
-
-def test_the_little_of_a_prior_beyond_the_bounds_counts_for_nothing(model: SIR) -> None:
-    parameters = of_model("test", model, {"infect_rate": Normal(0.1, 0.032), "infectious_days": LogNormal(1.8, 1.0)})
-    drawn = parameters.draw("test", 20_000, np.random.default_rng(0))
-    assert np.isfinite(drawn).all()
-    assert parameters.values(drawn)["infect_rate"].mean() == pytest.approx(0.1, rel=0.01)
-    with pytest.raises(InputError, match="outside the bounds"):
-        of_model("test", model, {"infect_rate": Normal(0.1, 0.04)})
-
-
-class Vector(dz.Model):
-    num_agents: int = 3
-    rate: Tensor = dz.param([1.0, 1.0, 0.5], low=0.0)
-    share: Tensor = dz.param(0.5, low=0.0, high=1.0)
-
-
-def of(prior: Any) -> Parameters:
-    return of_model("test", Vector(), {"rate": prior}, {}, 10)
-
-
-def test_one_number_for_all_or_each_by_itself() -> None:
-    shared = of(Shared(LogNormal(0.0, 1.0)))
-    assert shared.labels == ["rate"]
-    assert shared.values(np.log([[2.0], [3.0]]))["rate"].round(9).tolist() == [[2, 2, 2], [3, 3, 3]]
-    held = of(PerGroup([LogNormal(0.0, 1.0), None, 0.0]))
-    assert held.labels == ["rate[0]", "rate[1]"]
-    assert held.values(np.log([[2.0, 3.0]]))["rate"].round(9).tolist() == [[2, 3, 0]]
-    with pytest.raises(InputError, match="'rate' has no prior"):
-        held.draw("test", 1, np.random.default_rng(0))
-
-
-def test_on_a_bound_the_search_begins_at_the_median() -> None:
-    model = Vector(rate=[1.0, 1.0, 0.0])
-    assert of_model("test", model, {"rate": LogNormal(1.0, 1.0)}).start == pytest.approx([0, 0, 1])
-    assert of_model("test", model, {"rate": Walk(0.1, first=LogNormal(1.0, 1.0))}).start == pytest.approx([0, 0, 1])
-    with pytest.raises(InputError, match="lies on a bound"):
-        of_model("test", model, {"rate": Walk(0.1)})
-
-
-@pytest.mark.parametrize(
-    "prior",
-    [
-        LogNormal(0.3, 0.5),
-        Shared(LogNormal(0.3, 0.5)),
-        PerGroup([LogNormal(0.3, 0.5), Uniform(0.5, 9.0), 0.0]),
-        Walk(0.4, first=LogNormal(0.3, 0.5)),
-        Walk(0.4),
-        Steps(every=5, prior=LogNormal(0.3, 0.5)),
-        Steps(every=3, prior=Walk(0.4, first=LogNormal(0.3, 0.5))),
-    ],
-)
-def test_slope_and_curvature_are_those_of_the_density(prior: Any) -> None:
-    parameters = of(prior)
-    at = 0.3 * np.random.default_rng(0).normal(size=len(parameters.labels)) + 0.5
-    slope, curve = parameters.prior(at)
-    h = 1e-4
-    steps = h * np.eye(len(at))
-    up, down = parameters.log_prior(at + steps), parameters.log_prior(at - steps)
-    assert slope == pytest.approx((up - down) / (2 * h), abs=1e-6)
-    for k, step in enumerate(steps):
-        row = (parameters.prior(at - step)[0] - parameters.prior(at + step)[0]) / (2 * h)
-        row[k] = max(row[k], 0)
-        assert curve[k] == pytest.approx(row, abs=1e-5)
-
-
 @pytest.mark.parametrize(
     ("prior", "message"),
     [
@@ -167,7 +91,7 @@ def test_slope_and_curvature_are_those_of_the_density(prior: Any) -> None:
 )
 def test_wrong_priors_are_told(prior: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        of(prior())
+        dz.calibrate(Rain(rate=[1.0, 1.0, 0.5]), {"wet": np.ones(10)}, priors={"rate": prior()}, device="cpu")
 
 
 def test_a_function_has_no_steps() -> None:

@@ -11,7 +11,6 @@ from torch.distributions import Beta, Normal, Uniform
 
 import denizen as dz
 from denizen.errors import InputError
-from denizen.fit._iterated_filter import quadratic
 
 SEEN, WIDE = 0.7, 2.0  # standard deviations of the noise and of the prior
 
@@ -130,17 +129,3 @@ def test_what_does_not_fit_is_refused() -> None:
     for wrong in ({"particles": 1}, {"iterations": 1}, {"scatter": 0}, {"cooling": 1.5}, {"runs": 0}):
         with pytest.raises(InputError, match=f"IteratedFilter: {next(iter(wrong))}="):
             dz.fit.IteratedFilter(**wrong)  # type: ignore[arg-type]
-
-
-def test_a_quadratic_with_noise_is_found() -> None:
-    rng = np.random.default_rng(0)
-    information, slope = np.array([[2.0, 0.5], [0.5, 1.0]]), np.array([0.3, -0.2])
-    z = 1.5 * rng.normal(size=(2_000, 2))
-    value = 7 + z @ slope - 0.5 * np.einsum("ni,ij,nj->n", z, information, z) + 0.5 * rng.normal(size=2_000)
-    value[::100] = -np.inf
-    found = quadratic(z, value)
-    assert found.information == pytest.approx(information, abs=0.05)
-    assert found.slope == pytest.approx(slope, abs=0.05)
-    assert found.noise == pytest.approx(0.25, rel=0.15)
-    assert np.sqrt(np.diag(found.error)) == pytest.approx([0.008, 0.008], rel=0.5)
-    assert quadratic(z[:4], value[:4]).noise == math.inf

@@ -13,7 +13,6 @@ from torch.distributions import Normal, Uniform
 import denizen as dz
 import posteriors
 from denizen.errors import InputError
-from denizen.fit._neural_likelihood import _spread
 from denizen.space import generators
 from denizen.zoo.sir import sir
 
@@ -29,19 +28,6 @@ def test_a_posterior_is_that_of_the_closed_form(method: Any) -> None:
     errors, ratios = posteriors.against_exact("normal", method, 1)
     assert abs(errors[0]) < 0.7
     assert ratios[0] == pytest.approx(1, abs=0.35)
-
-
-def test_values_that_come_again_are_spread_up_to_their_neighbours() -> None:
-    rng = np.random.default_rng(0)
-    some = rng.permutation(np.concatenate([np.zeros(400), rng.choice(np.arange(1e5), 600, replace=False) + 1]))
-    counts = rng.poisson(3.0, 1_000)
-    spread = _spread(np.stack([some, counts, np.arange(1_000.0)], axis=1), np.random.default_rng(1))
-    gap = np.sort(some[some > 0])[0]
-    assert len(np.unique(spread[some == 0, 0])) == 400  # fewer than half of all, and still no density has room for them
-    assert np.abs(spread[some == 0, 0]).max() <= gap / 2
-    assert (spread[some > 0, 0] == some[some > 0]).all()
-    assert stats.kstest((spread[:, 1] + 0.5) % 1, "uniform").pvalue > 1e-3
-    assert (spread[:, 2] == np.arange(1_000)).all()
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from torch.distributions import Beta, Gamma, LogNormal, Normal, Uniform
 
 import denizen as dz
 from denizen.errors import InputError
-from denizen.fit._target import dated
+from models_to_fit import Rain
 
 MONDAY = "2020-03-02"
 WEEKS = ["2020-03-02", "2020-03-09", "2020-03-16"]
@@ -44,30 +44,6 @@ Target = dz.fit.Target
 def test_dates_of_many_kinds(dates: Any) -> None:
     target = Target([1, 2, 3], dates=dates, every=7)
     assert target.dates.tolist() == [datetime.date(2020, 3, day) for day in (2, 9, 16)]
-
-
-def test_targets_with_dates_find_their_steps() -> None:
-    days = [f"2020-03-{day:02d}" for day in range(4, 10)]
-    targets = {
-        "weekly": Target([1, 2, 3], dates=WEEKS, every=7),
-        "ends": Target([1, 2], dates=["2020-03-14", "2020-03-21"], every=7, dated="end"),
-        "daily": Target(range(6), dates=days),
-        "plain": Target([1], first=5),
-    }
-    placed = dated("test", targets, None, "day")
-    assert {name: one.first for name, one in placed.items()} == {"weekly": 1, "ends": 7, "daily": 3, "plain": 5}
-    placed = dated("test", targets, datetime.date(2020, 2, 28), "day")
-    assert {name: one.first for name, one in placed.items()} == {"weekly": 4, "ends": 10, "daily": 6, "plain": 5}
-
-
-def test_a_week_that_begins_elsewhere_is_another_number() -> None:
-    """Growth at rate r: windows that begin a day later hold e^r times as much."""
-    series = np.exp(0.2 * np.arange(40))[None]
-    on_monday = Target([1, 1], dates=WEEKS[:2], every=7)
-    on_tuesday = Target([1, 1], dates=["2020-03-03", "2020-03-10"], every=7)
-    on_tuesday = dated("test", {"x": on_tuesday}, MONDAY, "day")["x"]
-    assert on_tuesday.windows(series, "flow") == pytest.approx(np.exp(0.2) * on_monday.windows(series, "flow"))
-    assert on_tuesday.windows(series, "level") == pytest.approx(np.exp(0.2) * on_monday.windows(series, "level"))
 
 
 def growth(theta: Tensor, worlds: Sequence[int]) -> Tensor:
@@ -149,6 +125,9 @@ def test_wrong_observations_are_told(options: dict, message: str) -> None:
 
 
 def test_what_does_not_go_with_dates_is_told() -> None:
+    class Weekly(Rain):
+        time_unit = "week"
+
     given = {"x": Target([1, 2, 3], dates=WEEKS, every=7)}
     with pytest.raises(InputError, match=r"targets\['x'\] begins on 2020-03-02, before start=2020-03-03"):
         dz.calibrate(growth, given, priors=RATE, start="2020-03-03")
@@ -160,7 +139,7 @@ def test_what_does_not_go_with_dates_is_told() -> None:
     with pytest.raises(InputError, match="expected ISO texts"):
         dz.fit.Target([1, 2], every=31, dates=["2020-01", "2020-02"])
     with pytest.raises(InputError, match="the model's time_unit is 'week'"):
-        dated("test", given, None, "week")
+        dz.calibrate(Weekly(), {"wet": given["x"]}, device="cpu")
 
 
 @pytest.mark.parametrize("delay", [Gamma(4.0, 1.0), scipy.stats.gamma(4), LogNormal(1.0, 0.4), scipy.stats.expon(0, 3)])

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.distributions import Normal
 
 import denizen as dz
+import posteriors
 from denizen.errors import InputError, ModelError
-from denizen.fit._chains import effective_draws, scale_reduction
 
 SEEN, WIDE = 0.7, 1.0  # standard deviations of the noise and of the prior
 
@@ -81,7 +81,7 @@ def test_the_posterior_is_the_exact_one(values: np.ndarray, fit: dz.fit.Fit) -> 
     mean, sd = exact(values)
     draws = fit._solution.draws
     assert draws is not None
-    worth = effective_draws(draws.reshape(16, 80, 1))[0]
+    worth = posteriors.worth(draws.reshape(16, 80, 1))[0]
     assert worth > 150
     assert abs(draws.mean() - mean) < 4 * sd / math.sqrt(worth)
     assert draws.std() == pytest.approx(sd, rel=4 / math.sqrt(2 * worth))
@@ -178,23 +178,6 @@ def test_what_does_not_fit_is_refused(values: np.ndarray) -> None:
     none = {"place": dz.fit.Target([1.0, 2.0], scale="identity", noise=dz.fit.Poisson())}
     with pytest.raises(ModelError, match="at none of"):
         dz.calibrate(Scattered(middle=-50.0), none, priors={"middle": Normal(-50.0, 0.1)}, **options)
-
-
-def test_mixing_and_worth_of_chains() -> None:
-    rng = np.random.default_rng(0)
-    alike = rng.normal(size=(4, 500, 2))
-    assert scale_reduction(alike) == pytest.approx([1, 1], abs=0.01)
-    assert effective_draws(alike) == pytest.approx([2_000, 2_000], rel=0.2)
-    alike[0, :, 1] += 2
-    assert scale_reduction(alike)[1] > 1.3
-    walk = np.zeros((4, 2_000, 1))
-    for k in range(1, 2_000):  # correlation 0.9: worth 1/19 of the draws
-        walk[:, k] = 0.9 * walk[:, k - 1] + rng.normal(size=(4, 1))
-    assert effective_draws(walk)[0] == pytest.approx(8_000 / 19, rel=0.3)
-    still = np.zeros((2, 8, 1))
-    assert scale_reduction(still)[0] == 1
-    still[1] = 1
-    assert scale_reduction(still)[0] == math.inf
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.distributions import Normal
 
 import denizen as dz
-from denizen.fit._diagnostics import OUTLIER, _residuals
 
 TIMES = torch.arange(12) / 12
 LONG = torch.arange(36) / 12
@@ -93,12 +92,3 @@ def test_a_model_that_fails_at_draws_is_told() -> None:
     assert again.diagnostics is None
     assert again.params == fit.params
     assert any("At draws of the fit the model fails" in note for note in again.notes)
-
-
-def test_a_few_in_a_window_where_all_worlds_have_none_are_no_outlier() -> None:
-    """Counts near 0 scatter like others once their roots are compared; many more there are told."""
-    seen = np.random.default_rng(0).poisson([0.0, 60, 900], size=(16, 3)).astype(float)
-    for counted, odd in ((1.0, False), (30.0, True)):
-        target = dz.fit.Target([counted, 60, 900])
-        away = _residuals(target, seen)
-        assert (abs(away[0]) > OUTLIER) == odd, away

@@ -99,42 +99,6 @@ def test_a_hill_on_the_way() -> None:
         assert fit.params["place"] + 4 * np.sin(2 * fit.params["place"]) == pytest.approx(values.mean(), abs=0.2)
 
 
-def test_the_loss_of_few_worlds_has_no_bias_and_knows_its_noise() -> None:
-    from denizen.fit._trials import _loss
-
-    rng = np.random.default_rng(0)
-    found = [_loss(rng.normal(size=(6, 5)) + np.array([1.0, 0, 0, 0, 2])) for _ in range(4_000)]
-    losses = np.array([loss for loss, _ in found])
-    noise = np.array([pseudo.std(ddof=1) / np.sqrt(6) for _, pseudo in found])
-    assert losses.mean() == pytest.approx(1, abs=4 * losses.std() / np.sqrt(4_000))
-    assert np.sqrt((noise**2).mean()) == pytest.approx(losses.std(), rel=0.15)
-
-
-def test_places_near_the_best_get_more_worlds() -> None:
-    from denizen.fit._budget import Budget
-    from denizen.fit._experiment import Experiment
-    from denizen.fit._from_priors import of_priors
-    from denizen.fit._trials import Trials
-
-    targets = {"y": dz.fit.Target(observed(0.0, 0.0, 1), scale="identity")}
-    seen: list[list[float]] = []
-
-    def watched(theta: Tensor, worlds: Sequence[int]) -> Tensor:
-        seen.append(sorted({row[0] for row in theta.tolist()}))
-        return line(theta, worlds)
-
-    experiment = Experiment(watched, of_priors("test", WIDE), targets, steps=12, seed=0, device=None, interventions=())
-    trials = Trials(experiment, 16, Budget(experiment, 10_000, None), lambda iteration: None)
-    places = np.array([[0.01, 0.0], [9.0, 0.0], [0.02, 0.0], [5.0, 0.0]])
-    found = trials.race(places)
-    assert found is not None
-    assert seen[0] == [0.01, 0.02, 5.0, 9.0]
-    assert seen[1] == [0.01, 0.02]
-    assert np.argsort(found.value)[2:].tolist() == [3, 1]
-    assert not found.alike
-    assert trials.race(np.zeros((3, 2))).alike  # pyrefly: ignore
-
-
 @BOTH
 def test_a_budget_that_is_over_keeps_what_was_found(method: Any) -> None:
     for short in (dataclasses.replace(method, runs=90), dataclasses.replace(method, seconds=1e-9)):

@@ -8,42 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy import integrate
 from scipy.special import polygamma
 from torch import Tensor
 from torch.distributions import Dirichlet, Normal
 
 import denizen as dz
+import posteriors
 from denizen.errors import InputError
-from denizen.fit._chains import effective_draws
-from denizen.fit._from_priors import of_model, of_priors
 
 PRIOR = Dirichlet(torch.tensor([2.0, 3.0, 1.5]))
-
-
-def test_a_dirichlet_is_a_density_of_the_free_numbers() -> None:
-    parameters = of_priors("test", {"mix": PRIOR})
-    assert parameters.labels == ["mix[0]", "mix[1]"]
-    grid = np.linspace(-20, 20, 401)
-    places = np.stack(np.meshgrid(grid, grid, indexing="ij"), axis=-1)
-    density = np.exp(parameters.log_prior(places.reshape(-1, 2))).reshape(401, 401)
-    assert integrate.trapezoid(integrate.trapezoid(density, grid), grid) == pytest.approx(1, abs=2e-3)
-    drawn = parameters.draw("test", 20_000, np.random.default_rng(0))
-    shares = parameters.values(drawn)["mix"]
-    assert shares.sum(1) == pytest.approx(1)
-    assert shares.mean(0) == pytest.approx(PRIOR.mean.numpy(), abs=0.01)
-    weights = density / density.sum()
-    assert drawn.mean(0) == pytest.approx(np.tensordot(weights, places, 2), abs=0.04)
-
-
-def test_slope_and_curvature_are_those_of_the_density() -> None:
-    parameters = of_priors("test", {"x": Normal(0.0, 1.0), "mix": PRIOR})
-    at, moves = np.array([0.3, 0.5, -1.0]), 1e-4 * np.eye(3)
-    slope, curve = parameters.prior(at)
-    ends = [parameters.log_prior(at + sign * moves) for sign in (1, -1)]
-    assert slope == pytest.approx((ends[0] - ends[1]) / 2e-4, abs=1e-6)
-    found = [(parameters.prior(at - one)[0] - parameters.prior(at + one)[0]) / 2e-4 for one in moves]
-    assert curve == pytest.approx(np.array(found), abs=1e-6)
 
 
 class Groups(dz.State):
@@ -91,7 +64,7 @@ def test_a_walk_draws_from_dirichlet_multinomial() -> None:
     assert draws is not None
     mean, sd = moments(EXACT)
     found = fit._experiment.parameters.values(draws)["mix"]
-    worth = effective_draws(draws.reshape(16, 60, 2)).min()
+    worth = posteriors.worth(draws.reshape(16, 60, 2)).min()
     assert worth > 100
     assert (np.abs(found.mean(0) - mean) < 4 * sd / math.sqrt(worth)).all()
     assert found.std(0) == pytest.approx(sd, rel=4 / math.sqrt(2 * worth))
@@ -142,7 +115,7 @@ def test_relaxed_runs_move_shares(tmp_path: Path) -> None:
 )
 def test_what_does_not_fit_is_refused(prior: Any, start: list[float], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        of_model("calibrate", Shop(mix=torch.tensor(start)), {"mix": prior})
+        dz.calibrate(Shop(mix=torch.tensor(start)), bought(), priors={"mix": prior}, device="cpu")
 
 
 def test_what_is_no_vector_of_shares_is_refused() -> None:
@@ -151,8 +124,6 @@ def test_what_is_no_vector_of_shares_is_refused() -> None:
     with pytest.raises(InputError, match="finite numbers above 0"):
         dz.fit.Shares(Dirichlet(torch.tensor([1.0, -1.0]), validate_args=False))
     with pytest.raises(InputError, match=r"expected dz.fit.Shares\(Dirichlet"):
-        of_priors("calibrate", {"mix": dz.fit.Shares()})
+        dz.calibrate(lambda theta, worlds: theta, {"y": [1.0]}, priors={"mix": dz.fit.Shares()})
     with pytest.raises(InputError, match="expected a torch distribution of one number"):
         dz.fit.Steps(prior=PRIOR)
-    begun = of_model("calibrate", Shop(mix=torch.tensor([0.5, 0.5, 0.0])), {"mix": PRIOR})
-    assert begun.values(begun.start[None])["mix"][0] == pytest.approx(PRIOR.mean.numpy())

@@ -4,13 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 from torch.distributions import Uniform
 
 import denizen as dz
 import posteriors
 from denizen.errors import InputError
-from denizen.fit._synthetic import log_normal
 from denizen.space import generators
 from denizen.zoo.sir import sir
 
@@ -33,28 +31,6 @@ def test_true_values_have_uniform_ranks(which: str) -> None:
     """Draws are worth some 100 independent ones: 19 of them, by sixes, are nearly so."""
     found = posteriors.ranks(which, QUICK, 100, 19)
     assert posteriors.outside_band(found, 19) < 1
-
-
-def test_the_density_has_no_bias_for_normal_numbers() -> None:
-    """Its mean over sets of eight worlds is the density, up to a constant that does not depend on the place."""
-    rng = np.random.default_rng(0)
-    factor = np.linalg.cholesky([[1.0, 0.5], [0.5, 2.0]])
-    means, ses = [], []
-    for shift in (0.0, 1.0, 2.0):
-        found = [np.exp(log_normal(shift + rng.normal(size=(8, 2)) @ factor.T)) for _ in range(8_000)]
-        means.append(np.mean(found))
-        ses.append(np.std(found) / np.sqrt(8_000))
-    exact = stats.multivariate_normal([0.0, 0.0], factor @ factor.T)
-    for k, shift in ((1, 1.0), (2, 2.0)):
-        ratio = exact.pdf([shift, shift]) / exact.pdf([0.0, 0.0])
-        error = ratio * np.hypot(ses[0] / means[0], ses[k] / means[k])
-        assert means[k] / means[0] == pytest.approx(ratio, abs=4 * error)
-
-
-def test_few_worlds_take_a_shrunken_covariance() -> None:
-    rng = np.random.default_rng(1)
-    near, far = (np.mean([log_normal(shift + rng.normal(size=(8, 5))) for _ in range(400)]) for shift in (0.0, 2.0))
-    assert 3.5 < near - far < 10  # as steep as Student's t, and less than the normal density, of a known covariance
 
 
 @pytest.mark.parametrize("method", [QUICK, SLICE], ids=["walk", "slice"])
