@@ -9,9 +9,8 @@ from torch import Tensor
 from denizen import ops
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model._history import History
-from denizen.model._living import known
 from denizen.model._stage import Stage
-from denizen.model._state import State, make, own, settle
+from denizen.model._state import State, known, make, own, settle
 from denizen.rng import Rng
 
 _OVERFLOW = "births: more children than free places{}; raise the capacity of {} places, set in init"

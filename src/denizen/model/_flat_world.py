@@ -16,11 +16,10 @@ from denizen import ops
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model._history import History
 from denizen.model._interventions import Course, Intervention, Scale
-from denizen.model._living import known
 from denizen.model._model import Model, kind, value
 from denizen.model._param import Param
 from denizen.model._stage import Stage
-from denizen.model._state import State, Time, axis_sizes, form, make, own, tensors, values
+from denizen.model._state import State, Time, axis_sizes, form, known, make, own, tensors, values
 from denizen.model._when import When
 from denizen.rng import Known, Relax, Rng, weighs
 

@@ -16,9 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from denizen.perf._bench.variant import Variant
 from denizen.perf.watch import counting, profiled
+from denizen.perf.watch._calls import replaced
 from denizen.perf.watch._compiler import graphs_compiled
 from denizen.perf.watch._memory import peak_bytes, wait
-from denizen.perf.watch._replaced import replaced
 from denizen.perf.watch._tf32 import takes_tf32
 
 ROUND = 0.02  # seconds that a round takes at least

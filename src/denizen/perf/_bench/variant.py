@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from denizen.errors import InputError, nearest
-from denizen.perf.state._used import used
+from denizen.perf.state._training_state import used
 from denizen.perf.watch._tf32 import tf32
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}

@@ -22,9 +22,8 @@ from torch.overrides import TorchFunctionMode, _len_torch_function_stack, _pop_m
 
 from denizen.perf._doctor.diagnosis import Diagnosis
 from denizen.perf._doctor.hooks import each_pass
-from denizen.perf.watch._calls import quietly_traced
+from denizen.perf.watch._calls import quietly_traced, replaced
 from denizen.perf.watch._places import USER, role
-from denizen.perf.watch._replaced import replaced
 from denizen.perf.watch._tf32 import tf32
 
 Line = tuple[str, int]

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from denizen.perf._doctor.operations import Operations, caller
+from denizen.perf.watch._calls import replaced
 from denizen.perf.watch._faults import METHODS
 from denizen.perf.watch._places import USER, Place, locate, role
-from denizen.perf.watch._replaced import replaced
 
 
 @dataclasses.dataclass

@@ -1,57 +1,17 @@
 """Nine points of training speed, each with what was seen of the user's loop."""
 
-import collections
 import dataclasses
-import statistics
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from denizen._printing import Table
 from denizen.errors import InputError
-from denizen.perf._doctor.hooks import Drawn
-from denizen.perf._doctor.operations import PRODUCTS
 from denizen.perf._doctor.report import DoctorReport, Facts
 from denizen.perf._doctor.rules import BOUND
-from denizen.perf.watch._compiler import graphs_compiled
 from denizen.perf.watch._operations import SIMULATED
-
-if TYPE_CHECKING:
-    from denizen.perf._doctor.doctor import Examination
-
-
-def facts(examined: "Examination") -> Facts:
-    """Of the last step whose operations were examined."""
-    operations, watched = examined.watched.operations, examined.watched
-    last = operations.steps[-1] if operations.steps else -1
-    ops = [op for op in operations.ops if op.step == last]
-    products: collections.Counter[str] = collections.Counter()
-    for op in ops:
-        if op.schema in PRODUCTS and op.flops:
-            products[str(op.dtype).removeprefix("torch.")] += op.flops
-    return Facts(
-        device_ops=len(ops),
-        host_ops=operations.host_ops // max(1, len(operations.steps)),
-        loaders=[_loader(drawn) for drawn in examined.timed.drawn],
-        products=dict(products),
-        autocast=any(op.autocast for op in ops),
-        graphs=graphs_compiled(),
-        backwards=sum(call.step == last for call in watched.graphs.backwards),
-        without_gradients=any(op.off for op in ops),
-        elements=round(statistics.median(op.numel for op in ops)) if ops else 0,
-    )
-
-
-def _loader(drawn: Drawn) -> dict[str, Any]:
-    loader = drawn.loader
-    seen = {
-        name: getattr(loader, name, getattr(loader, f"_{name}", None))
-        for name in ("num_workers", "pin_memory", "persistent_workers", "batch_size")
-    }
-    return seen | {"line": drawn.place.line, "wait_seconds": statistics.median(drawn.wait) if drawn.wait else 0.0}
-
 
 OK, CHANGE, LOOK, UNSEEN = "ok", "change", "look", "not seen"
 _STYLES = {OK: "green", CHANGE: "red", LOOK: "yellow", UNSEEN: "dim"}

@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import dataclasses
+import statistics
 import time
 from collections.abc import Callable, Generator
 from typing import Any
@@ -11,11 +12,11 @@ import torch
 
 from denizen._arguments import whole
 from denizen.errors import InputError
-from denizen.perf._doctor.checklist import facts
 from denizen.perf._doctor.diagnosis import NOTE, Diagnosis, at, lowered, of_finding, order
-from denizen.perf._doctor.operations import Op
+from denizen.perf._doctor.hooks import Drawn
+from denizen.perf._doctor.operations import PRODUCTS, Op
 from denizen.perf._doctor.passes import LEAST, Counted, Pass, Profiled, Settle, Timed, Watched, throughout
-from denizen.perf._doctor.report import DoctorReport
+from denizen.perf._doctor.report import DoctorReport, Facts
 from denizen.perf._doctor.roofline import Roofline, roofline
 from denizen.perf._doctor.rules import LAUNCH, diagnose, loaders
 from denizen.perf._doctor.source import read_anew
@@ -29,6 +30,7 @@ from denizen.perf._doctor.subject import (
 )
 from denizen.perf.simulated._alias import cuda_alias
 from denizen.perf.simulated._device import gpu_or_simulated
+from denizen.perf.watch import _compiler
 from denizen.perf.watch._blame import unseen, users_code
 from denizen.perf.watch._event_log import EventLog
 from denizen.perf.watch._faults import FAULTS
@@ -210,7 +212,7 @@ class Examination:
             roofline=roof,
             notes=_notes(self),
             seconds=0.0,
-            facts=facts(self) if operations.ops else None,
+            facts=_facts(self) if operations.ops else None,
             elsewhere=0 if operations.ops else -(-operations.host_ops // max(1, self.watched.done)),
         )
 
@@ -330,6 +332,37 @@ def _counts(counted: Counted, watched: Watched) -> dict[str, int]:
         return measure(counted.event_log, counted.steps, None)
     new = sum(op.new > 0 for op in watched.operations.ops) // max(1, watched.done)
     return {"ops": watched.operations_a_step, "new_allocations": new}  # nothing is read or carried on one device
+
+
+def _facts(examined: Examination) -> Facts:
+    """For the checklist, of the last step whose operations were examined."""
+    operations, watched = examined.watched.operations, examined.watched
+    last = operations.steps[-1] if operations.steps else -1
+    ops = [op for op in operations.ops if op.step == last]
+    products: collections.Counter[str] = collections.Counter()
+    for op in ops:
+        if op.schema in PRODUCTS and op.flops:
+            products[str(op.dtype).removeprefix("torch.")] += op.flops
+    return Facts(
+        device_ops=len(ops),
+        host_ops=operations.host_ops // max(1, len(operations.steps)),
+        loaders=[_loader(drawn) for drawn in examined.timed.drawn],
+        products=dict(products),
+        autocast=any(op.autocast for op in ops),
+        graphs=_compiler.graphs_compiled(),
+        backwards=sum(call.step == last for call in watched.graphs.backwards),
+        without_gradients=any(op.off for op in ops),
+        elements=round(statistics.median(op.numel for op in ops)) if ops else 0,
+    )
+
+
+def _loader(drawn: Drawn) -> dict[str, Any]:
+    loader = drawn.loader
+    seen = {
+        name: getattr(loader, name, getattr(loader, f"_{name}", None))
+        for name in ("num_workers", "pin_memory", "persistent_workers", "batch_size")
+    }
+    return seen | {"line": drawn.place.line, "wait_seconds": statistics.median(drawn.wait) if drawn.wait else 0.0}
 
 
 def _notes(examined: Examination) -> list[str]:

@@ -24,11 +24,10 @@ from torch.utils.data import DataLoader, dataloader
 from torch.utils.data._utils import fetch
 
 from denizen.perf._doctor.operations import Operations
-from denizen.perf.watch._calls import calls_traced
+from denizen.perf.watch._calls import calls_traced, replaced
 from denizen.perf.watch._event_log import HOST_READS, EventLog
 from denizen.perf.watch._faults import METHODS
 from denizen.perf.watch._places import Place, is_user, locate
-from denizen.perf.watch._replaced import replaced
 
 _NAMES = ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
 Begun = Callable[[Any, Any], object]  # what hears of a pass that begins: (pass, loader)

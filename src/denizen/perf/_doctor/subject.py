@@ -11,9 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from denizen.errors import InputError, expect_function
-from denizen.perf.state._keeper import Keeper
-from denizen.perf.state._training_state import Snapshot, TrainingState, _global_generators
-from denizen.perf.state._used import used
+from denizen.perf.state._training_state import Keeper, Snapshot, TrainingState, _global_generators, used
 from denizen.perf.watch._blame import place_of, unseen
 from denizen.perf.watch._operations import SIMULATED
 from denizen.perf.watch._places import shown

@@ -29,7 +29,7 @@ from denizen.perf._equivalent.compare import (
 )
 from denizen.perf._equivalent.equivalent import _seed
 from denizen.perf._equivalent.sides import Mapped, Weights, copies_of
-from denizen.perf.state._used import used
+from denizen.perf.state._training_state import used
 
 MEMBERS = 8  # a lone weight of undecided sign keeps it in all of them once in 2**8 times
 FACTOR = 2.0  # times what noise does to the reference that the candidate may be away

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from denizen.perf.simulated._device import SimulatedGenerator, simulated_device
-from denizen.perf.watch._replaced import replaced
+from denizen.perf.watch._calls import replaced
 
 
 def _available() -> bool:

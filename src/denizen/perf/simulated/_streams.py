@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from denizen.perf.watch._blame import could_not_look
+from denizen.perf.watch._calls import Wrap, replaced
 from denizen.perf.watch._event_log import ALLOCATIONS, HOST_READS, log_event, open_logs
 from denizen.perf.watch._on_cuda import EXPLICIT
-from denizen.perf.watch._replaced import Wrap, replaced
 
 
 def _work_so_far() -> int:

@@ -8,7 +8,6 @@ from denizen.perf.watch._compiler import graphs_compiled as graphs_compiled
 from denizen.perf.watch._copy_rate import copy_rate as copy_rate
 from denizen.perf.watch._counting import Counts as Counts
 from denizen.perf.watch._counting import counting as counting
-from denizen.perf.watch._counting import distinct_bytes as distinct_bytes
 from denizen.perf.watch._event_log import allow as allow
 from denizen.perf.watch._gpu_counters import gpu_reader as gpu_reader
 from denizen.perf.watch._host import available_cores as available_cores
@@ -23,6 +22,7 @@ from denizen.perf.watch._memory import size as size
 from denizen.perf.watch._memory import wait as wait
 from denizen.perf.watch._memory import without_frames as without_frames
 from denizen.perf.watch._operations import SIMULATED as SIMULATED
+from denizen.perf.watch._operations import distinct_bytes as distinct_bytes
 from denizen.perf.watch._places import PACKAGES as PACKAGES
 from denizen.perf.watch._places import STDLIB as STDLIB
 from denizen.perf.watch._places import USER as USER

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import math
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -15,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from denizen.perf.watch._operations import (
     PYTHON_READS,
     crossings,
+    distinct_bytes,
     is_higher_order,
     reads_host,
     schema_name,
@@ -176,13 +176,3 @@ def _storage(tensor: Tensor) -> int:
 def _dense(tree: Any) -> Iterator[Tensor]:
     """Tensors in nested arguments without the sparse ones, which have no storage of their own."""
     return (tensor for tensor in tensors_in(tree) if tensor.layout is torch.strided)
-
-
-def distinct_bytes(tensor: Tensor) -> int:
-    """Bytes of a tensor's distinct elements: expanded axes count once."""
-    if tensor.is_nested:
-        return tensor.numel() * tensor.element_size()
-    if 0 in tensor.shape:
-        return 0
-    sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0)
-    return math.prod(sizes) * tensor.element_size()

@@ -6,6 +6,7 @@ is no finding. A tensor's device decides, never a method's name.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -110,6 +111,16 @@ def tensors_in(tree: Any) -> Iterator[Tensor]:
     elif isinstance(tree, list | tuple):
         for value in tree:
             yield from tensors_in(value)
+
+
+def distinct_bytes(tensor: Tensor) -> int:
+    """Bytes of a tensor's distinct elements: expanded axes count once."""
+    if tensor.is_nested:
+        return tensor.numel() * tensor.element_size()
+    if 0 in tensor.shape:
+        return 0
+    sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0)
+    return math.prod(sizes) * tensor.element_size()
 
 
 def schema_name(func: Any) -> str:
