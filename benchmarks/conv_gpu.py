@@ -27,7 +27,7 @@ from triton.runtime.jit import JITFunction
 
 from denizen.nn import kernels
 from denizen.nn.kernels import _cuda_conv, _cuda_conv_encoder, _cuda_linear_gradient
-from denizen.rl._conv_encoder import ConvEncoder
+from denizen.rl._layers import ConvEncoder
 
 PROCESSES = 14
 LAYERS = ((2, 32), (32, 64), (64, 64))  # channels in and out

@@ -5,10 +5,10 @@ import pytest
 from denizen.nn import kernels
 
 ASKED = (
-    "denizen.rl._conv_encoder.spreads",
+    "denizen.rl._layers.spreads",
     "denizen.rl._policy.spreads",
     "denizen.rl._policy.launches",
-    "denizen.rl._towers._pays",
+    "denizen.rl._layers._pays",
     "denizen.rl._value._fuses",
 )
 

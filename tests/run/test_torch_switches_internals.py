@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 import denizen as dz
 from denizen.perf.watch import graphs_compiled
 from denizen.relax import StraightThrough
-from denizen.rl import _updates
+from denizen.rl import _training
 from denizen.run import Gradient, Run, Snapshots, TorchSwitches, _compile, _engine
 from denizen.studies.foraging import evaluate
 from denizen.zoo import dotgat
@@ -333,7 +333,7 @@ def weights(held: Any) -> Tensor:
 def test_a_training_compiles_once_and_warms_up_again_and_at_last_is_eager(
     kind: str, cuda: Cuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_updates, "variant", lambda device: "reference")
+    monkeypatch.setattr(_training, "variant", lambda device: "reference")
     eager, held = training(kind), training(kind)
     start = weights(held)
     eager.algorithm.update(eager)

@@ -71,9 +71,9 @@ from denizen.rl._train import resume as resume
 from denizen.rl._train import train as train
 from denizen.rl._trained import Trained as Trained
 from denizen.rl._training import Training as Training
+from denizen.rl._training import Updates as Updates
 from denizen.rl._training_folder import read_manifest as read_manifest
 from denizen.rl._training_folder import read_metrics as read_metrics
-from denizen.rl._updates import Updates as Updates
 from denizen.rl._value import PopArt as PopArt
 from denizen.rl._value import ValueHead as ValueHead
 from denizen.rl._worlds import Step as Step

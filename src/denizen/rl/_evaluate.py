@@ -18,10 +18,9 @@ from denizen.errors import InputError, nearest
 from denizen.model import Env, Observed, picture
 from denizen.rl._distributions import Distribution, Greedy
 from denizen.rl._draws import Draws
-from denizen.rl._fits import check_fits
 from denizen.rl._from_gymnasium import Foreign
 from denizen.rl._heads import Joint
-from denizen.rl._policy import Judged, Policy
+from denizen.rl._policy import Judged, Policy, check_fits
 from denizen.rl._recorded import Recorded
 from denizen.rl._roles import Policies, actions_of, parties, policies_of
 from denizen.rl._roles import step_of as step_by

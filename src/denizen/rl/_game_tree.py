@@ -16,8 +16,7 @@ from torch import Tensor
 from denizen import _tree
 from denizen.errors import CapacityError, InputError
 from denizen.rl._against import check_game
-from denizen.rl._fits import check_fits
-from denizen.rl._policy import ActorCritic, Policy
+from denizen.rl._policy import ActorCritic, Policy, check_fits
 from denizen.rl._worlds import named
 
 MOST_NODES = 2_000_000

@@ -15,10 +15,9 @@ from denizen.rl import _processes as processes
 from denizen.rl._against import for_training
 from denizen.rl._curriculum import Curriculum, first_values
 from denizen.rl._draws import Minibatches
-from denizen.rl._fits import check_learns
 from denizen.rl._group_advantages import ADVANTAGES, SCALES, group_advantages
 from denizen.rl._metrics import joined, rollout_metrics
-from denizen.rl._policy import ActorCritic
+from denizen.rl._policy import ActorCritic, check_learns
 from denizen.rl._rows import rows_of
 from denizen.rl._settings import LearningRate, Schedule, by_name, numbers, rates, switches, value_at, ways, wholes
 from denizen.rl._training import PRECISIONS, Training

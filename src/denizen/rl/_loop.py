@@ -1,30 +1,75 @@
-"""`Loop`: update after update of a training, what is kept of it, and what ends it."""
+"""`Loop`: update after update of a training, what is kept of it, whom it calls, and what ends it."""
 
 import contextlib
+import dataclasses
 import math
 import shlex
 import time
 import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from denizen._atomic import uninterrupted
-from denizen.errors import DataError, InputError, ModelError
+from denizen.errors import DataError, InputError, ModelError, expect_function
 from denizen.rl import _processes as processes
 from denizen.rl._best_policy import BestPolicy, Patience
-from denizen.rl._callbacks import Callbacks
 from denizen.rl._evaluate import Evaluation, Validation
 from denizen.rl._from_gymnasium import later_seed
 from denizen.rl._live import live_view
 from denizen.rl._metrics import Times, measures_of
 from denizen.rl._roles_training import RolesTraining
 from denizen.rl._trained import Trained
+from denizen.rl._training import Updates
 from denizen.rl._training_folder import METRICS, TrainingFolder
-from denizen.rl._updates import Updates
 from denizen.tools import JsonLines, MetricsWriter
+
+OnSave = Callable[[Path, int], object]
+OnValidation = Callable[[Any, int], object]  # an evaluation; of worlds with roles a dict of them
+
+
+@dataclasses.dataclass(frozen=True)
+class Callbacks:
+    """What to call; of several processes the first one does.
+
+    Attributes:
+        on_save: of (folder, updates done), after a save; None: nothing.
+        on_validation: of (evaluation, updates done), after a validation; None: nothing.
+    """
+
+    on_save: OnSave | None = None
+    on_validation: OnValidation | None = None
+
+    def check(self, what: str, folder: object, validate_every: int | None) -> None:
+        """Raise `InputError` where one cannot be called so, or never would be.
+
+        Args:
+            what: who asks, for messages.
+            folder: of the training; None where none is kept.
+            validate_every: updates between validations; None where there are none.
+        """
+        if self.on_save is not None:
+            expect_function(f"{what}: on_save", self.on_save, "folder", "updates")
+            if folder is None:
+                raise InputError(f"{what}: on_save= without folder=; nothing would be saved, so pass folder= with it")
+        if self.on_validation is not None:
+            expect_function(f"{what}: on_validation", self.on_validation, "evaluation", "updates")
+            if validate_every is None:
+                raise InputError(f"{what}: on_validation= without validate_every=; say every how many updates")
+
+    def saved(self, folder: Path, updates: int) -> None:
+        """A save is on disk."""
+        if self.on_save is not None and processes.rank() == 0:
+            self.on_save(folder, updates)
+
+    def validated(self, evaluation: Evaluation | dict[str, Evaluation], updates: int) -> None:
+        """A validation has been taken note of."""
+        if self.on_validation is not None and processes.rank() == 0:
+            self.on_validation(evaluation, updates)
+
 
 LOSSES = ("policy_loss", "critic_loss", "q_loss")  # metrics that are no number once a training is lost
 CHECKS = 100  # of several processes at whether to save, on which they must agree

@@ -15,8 +15,8 @@ from denizen._arguments import number, whole
 from denizen.errors import InputError
 from denizen.nn import kernels
 from denizen.ops import rounding
+from denizen.rl._layers import side_by_side
 from denizen.rl._processes import total
-from denizen.rl._tree_encoder import side_by_side
 
 if TYPE_CHECKING:
     from denizen.rl._policy import Policy

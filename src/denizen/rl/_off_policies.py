@@ -14,10 +14,10 @@ from denizen.errors import InputError
 from denizen.model import Box, Discrete, Env
 from denizen.rl._box_distributions import SquashedGaussian
 from denizen.rl._distributions import Certain, Distribution, Greedy
+from denizen.rl._layers import Tower
 from denizen.rl._normaliser import Normaliser
 from denizen.rl._policy import Judged, Policy, shapes_of
 from denizen.rl._ready_policies import _check_widths, _flat_width, _layers, _normaliser, _seeded, conv_body
-from denizen.rl._towers import Tower
 from denizen.rl._worlds import check_env
 
 LOG_STD = (-20.0, 2.0)  # limits of Haarnoja et al. (2018)

@@ -14,10 +14,9 @@ from denizen.model import Box, Env
 from denizen.rl import _processes as processes
 from denizen.rl._curriculum import Curriculum, first_values
 from denizen.rl._draws import Draws
-from denizen.rl._fits import check_fits
 from denizen.rl._from_gymnasium import FromGymnasium
 from denizen.rl._optimizer import FlatAdam
-from denizen.rl._policy import Judged, Policy
+from denizen.rl._policy import Judged, Policy, check_fits
 from denizen.rl._priorities import Priorities
 from denizen.rl._replay import Batch, Replay, most_cuts, num_bytes
 from denizen.rl._rollout import Rollout, can_cut

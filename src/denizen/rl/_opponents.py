@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from denizen import ops
 from denizen.errors import InputError
-from denizen.rl._conv_encoder import ConvEncoder
-from denizen.rl._fits import check_fits
-from denizen.rl._policy import ActorCritic
+from denizen.rl._layers import ConvEncoder
+from denizen.rl._policy import ActorCritic, check_fits
 from denizen.rng import stream_number
 
 

@@ -14,11 +14,10 @@ from denizen.rl import _processes as processes
 from denizen.rl._against import for_training
 from denizen.rl._curriculum import Curriculum, first_values
 from denizen.rl._draws import Minibatches, cut, picked
-from denizen.rl._fits import check_learns
 from denizen.rl._from_gymnasium import FromGymnasium
 from denizen.rl._gae import advantages, flat, normalised, summed
 from denizen.rl._metrics import joined
-from denizen.rl._policy import ActorCritic
+from denizen.rl._policy import ActorCritic, check_learns
 from denizen.rl._processes import size, total
 from denizen.rl._roles import parties, policies_of
 from denizen.rl._roles_training import RolesTraining

@@ -11,13 +11,11 @@ from denizen import _tree
 from denizen._arguments import switch, whole
 from denizen.errors import InputError
 from denizen.model import Env
-from denizen.rl._conv_encoder import ConvEncoder
 from denizen.rl._distributions import Gaussian
+from denizen.rl._layers import ConvEncoder, Critic, Tower, TreeEncoder, side_by_side
 from denizen.rl._memory import Memory
 from denizen.rl._normaliser import Normaliser
 from denizen.rl._policy import ActorCritic, check_makes, first_inputs
-from denizen.rl._towers import Critic, Tower
-from denizen.rl._tree_encoder import TreeEncoder, side_by_side
 from denizen.rl._value import ValueHead
 from denizen.rl._worlds import check_env
 from denizen.rng import MAX_SEED

@@ -21,14 +21,13 @@ from denizen.errors import InputError
 from denizen.model import Env
 from denizen.rl import _processes as processes
 from denizen.rl._best_policy import Patience
-from denizen.rl._callbacks import Callbacks, OnSave, OnValidation
 from denizen.rl._curriculum import described
 from denizen.rl._distributions import Gaussian
 from denizen.rl._dqn import DQN
 from denizen.rl._evaluate import Validation
 from denizen.rl._from_gymnasium import FromGymnasium
 from denizen.rl._grpo import GRPO
-from denizen.rl._loop import Loop
+from denizen.rl._loop import Callbacks, Loop, OnSave, OnValidation
 from denizen.rl._policy import Policy
 from denizen.rl._ppo import PPO
 from denizen.rl._roles import Policies

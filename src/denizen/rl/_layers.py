@@ -1,12 +1,77 @@
-"""Convolutions over planes, on CUDA channels last and as matrix products of denizen's own kernels."""
+"""Layers of policies, with forms for a GPU: towers on flat inputs, convolutions over planes, and both for trees.
 
+On CUDA convolutions run channels last, as matrix products of denizen's own kernels.
+"""
+
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from denizen import _tree
 from denizen.nn import kernels
+
+_ALIGNED = 8  # entries of a row of 16 bytes in bfloat16, which matrix products want
+
+
+def _pays(tensor: Tensor) -> bool:
+    """Whether matrix products with this tensor want rows of 16 bytes."""
+    return tensor.is_cuda
+
+
+class Tower(nn.Sequential):
+    """Layers on flat inputs; two of them, each with tanh or ReLU, are one operation on CUDA with the heads on top."""
+
+    def two_layers(self) -> tuple[nn.Linear, nn.Linear, str] | None:
+        """Both layers and their activation, where it has two."""
+        match list(self):
+            case [nn.Flatten(), nn.Linear() as one, nn.Tanh(), nn.Linear() as two, nn.Tanh()]:
+                return one, two, "tanh"
+            case [nn.Flatten(), nn.Linear() as one, nn.ReLU(), nn.Linear() as two, nn.ReLU()]:
+                return one, two, "relu"
+        return None
+
+
+class Critic(nn.Sequential):
+    """Layers on features with what is privileged beside them.
+
+    On CUDA rows are filled up with zeros to 16 bytes: matrix products of other rows take twice as long.
+    """
+
+    def missing(self, like: Tensor) -> int:
+        """Zeros to fill up rows like these with, where that pays."""
+        return -self._first.in_features % _ALIGNED if _pays(like) else 0
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Of `[rows, width]`, filled up or not."""
+        first, *rest = self
+        if isinstance(first, nn.LazyLinear) or input.shape[-1] == self._first.weight.shape[1]:
+            return super().forward(input)
+        shown = F.linear(input, self._widened(), self._first.bias)
+        for layer in rest:
+            shown = layer(shown)
+        return shown
+
+    @torch.no_grad()
+    def widen(self) -> None:
+        """Put a weight for filled rows in place of its own."""
+        if self.missing(self._first.weight):
+            self._first._parameters["weight"] = nn.Parameter(self._widened(), requires_grad=False)
+
+    @property
+    def _first(self) -> nn.Linear:
+        first = self[0]
+        assert isinstance(first, nn.Linear)
+        return first
+
+    def _widened(self) -> Tensor:
+        weight = self._first.weight
+        return F.pad(weight, (0, -weight.shape[1] % _ALIGNED))
+
 
 _READY = "ready_"
 _LAYERS = (nn.Linear, nn.Conv2d)
@@ -141,3 +206,35 @@ def as_it_is(module: nn.Module) -> bool:
 def spreads(tensor: Tensor) -> bool:
     """Whether a network over this tensor, or with this weight, takes the form for CUDA."""
     return tensor.is_cuda and kernels.conv_fits(tensor)
+
+
+def side_by_side(given: Any) -> Tensor:
+    """A tree of inputs `[rows, …]` as one tensor `[rows, width]`."""
+    return torch.cat([_in_a_row(leaf) for leaf in _tree.tensors(given)], 1)
+
+
+def _in_a_row(leaf: Tensor) -> Tensor:
+    """All numbers of each row, also where that is one without an axis: `[rows, width]`."""
+    return leaf.reshape(len(leaf), -1)
+
+
+class TreeEncoder(nn.Module):
+    """A `ConvEncoder` for each leaf of planes; their features and all other numbers go through one linear layer."""
+
+    def __init__(self, shapes: Sequence[Sequence[int]], channels: Sequence[int], hidden: int) -> None:
+        """Args:
+        shapes: of one row of each leaf; those of three axes are planes (channels, height, width).
+        channels: of the convolutions.
+        hidden: width of the features, of each `ConvEncoder` and of all.
+        """
+        super().__init__()
+        images = [shape for shape in shapes if len(shape) == 3]
+        rest = sum(math.prod(shape) for shape in shapes if len(shape) != 3)
+        self.images = nn.ModuleList(ConvEncoder(shape, channels, hidden) for shape in images)
+        self.top = nn.Sequential(nn.Linear(hidden * len(images) + rest, hidden), nn.ReLU())
+
+    def forward(self, input: Any) -> Tensor:
+        """Features `[rows, hidden]` of a tree of inputs `[rows, …]`."""
+        leaves, encoders = _tree.tensors(input), iter(self.images)
+        seen = [next(encoders)(leaf) if leaf.dim() == 4 else _in_a_row(leaf) for leaf in leaves]
+        return self.top(torch.cat([part.to(seen[0].dtype) for part in seen], 1))
