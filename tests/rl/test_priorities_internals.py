@@ -4,8 +4,7 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.rl._priorities import UNIT, Priorities
-from denizen.rl._replay import Replay
+from denizen.rl._replay import UNIT, Priorities, Replay
 from denizen.zoo.cartpole import CartPole
 
 ROWS, STEPS = 4, 5

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from denizen.errors import DataError
-from denizen.space import Graph, _arrays, from_arrays
+from denizen.space import Graph, _graph, from_arrays
 from denizen.space._edges import csr
 
 
@@ -54,9 +54,7 @@ def test_the_same_arrays(seed, n, edges, weighted, directed):
         assert np.array_equal(host["out_edge"], order)
         assert np.array_equal(host["weight"], moved)
     given = [torch.from_numpy(source), torch.from_numpy(target).to(torch.int32)]
-    device = _arrays.on_device(
-        *given, n, None if weight is None else torch.from_numpy(weight), directed, "drop", "keep"
-    )
+    device = _graph.on_device(*given, n, None if weight is None else torch.from_numpy(weight), directed, "drop", "keep")
     if edges:
         same(host, device)
     else:
@@ -64,19 +62,19 @@ def test_the_same_arrays(seed, n, edges, weighted, directed):
 
 
 def test_two_threads_sort_as_one(monkeypatch):
-    monkeypatch.setattr(_arrays, "SMALL", 10)
+    monkeypatch.setattr(_graph, "SMALL", 10)
     edges = from_arrays(*drawn(1, 300, 5000, False)[:2], 300)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    one = _arrays.on_host(edges)
+    one = _graph.on_host(edges)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    same(one, _arrays.on_host(edges))
+    same(one, _graph.on_host(edges))
 
 
 def test_more_agents_than_two_ends_fit_into_a_number(monkeypatch):
     edges = from_arrays(*drawn(2, 300, 5000, False)[:2], 300)
-    sorted_by_value = _arrays.on_host(edges)
-    monkeypatch.setattr(_arrays, "_bits", lambda n: 40)
-    same(sorted_by_value, _arrays.on_host(edges))
+    sorted_by_value = _graph.on_host(edges)
+    monkeypatch.setattr(_graph, "_bits", lambda n: 40)
+    same(sorted_by_value, _graph.on_host(edges))
 
 
 @pytest.mark.parametrize(
@@ -111,8 +109,8 @@ def test_what_is_left_to_the_host(change):
         "self_loops": "drop",
         "duplicates": "keep",
     }
-    assert _arrays.on_device(**good) is not None
-    assert _arrays.on_device(**{**good, **change}) is None
+    assert _graph.on_device(**good) is not None
+    assert _graph.on_device(**{**good, **change}) is None
 
 
 def test_repeats_are_looked_for_where_somebody_asks():

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import itertools
+import math
 import re
 import warnings
 from collections.abc import Callable
@@ -18,7 +19,6 @@ from denizen.model import _check_globals as globals_
 from denizen.model._check_alive import of_free_places, on_the_dead
 from denizen.model._check_dt import Halving
 from denizen.model._check_gates import Gate, Gates
-from denizen.model._check_grids import hazard_on_grids
 from denizen.model._check_runs import Course, Flat, Hard, explain, flat_records, same
 from denizen.model._env import Env
 from denizen.model._flat_world import Setting, read_bounds_label
@@ -537,3 +537,35 @@ class Probes:
             instead = "floats: shares, rng.event, torch.sigmoid for a threshold; or dz.param(…, learnable=False)"
             self.add("gradient", line, what, instead)
             return
+
+
+_BESIDE = "grid.beside(values, (0, -1)) for the cell to the left; it knows rows and borders"
+
+
+def hazard_on_grids(grids: tuple[Grid, ...], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hazard | None:
+    """A call of torch that mixes up rows, or wraps where it should not.
+
+    Args:
+        grids: those of the model; without any nothing is wrong.
+        name: of the function.
+        args: its arguments.
+        kwargs: its named arguments.
+    """
+    values = args[0] if args else None
+    if not grids or not isinstance(values, Tensor):
+        return None
+    if name == "fmod" and bool((values < 0).any()):
+        return Hazard("fmod keeps the sign: -1 stays -1 and is no cell of a torus", "cell % columns, or grid.shift")
+    if name != "roll":
+        return None
+    shifts = args[1] if len(args) > 1 else kwargs.get("shifts", 0)
+    for grid in grids:
+        if len(grid.shape) > 1 and values.shape == (grid.num_cells,):
+            shift = shifts[0] if isinstance(shifts, tuple | list) else shifts
+            if shift % math.prod(grid.shape[1:]):
+                return Hazard("rolls a flat field: the last cell of each row moves into the next row", _BESIDE)
+        elif values.shape != grid.shape:
+            continue
+        if not grid.torus:
+            return Hazard("rolls over the border of a closed grid to its other side", _BESIDE)
+    return None

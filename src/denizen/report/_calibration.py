@@ -12,8 +12,7 @@ from denizen.fit import Fit
 from denizen.fit._fit import LEVEL
 from denizen.fit._plot import CLOUD, DRAWS, columns, marginals, prior_draws, seen_targets, window_times
 from denizen.report._charts import Curve, Panel
-from denizen.report._page import Page
-from denizen.report._parts import commands, settings_of_runs, status_note
+from denizen.report._page import Page, commands, settings_of_runs, status_note
 
 FITTED, AHEAD, DATA, LATER = 0, 1, 6, 4  # colours
 GROUPS, BINS = 8, 24

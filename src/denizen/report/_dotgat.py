@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from denizen.report._charts import Curve
-from denizen.report._page import Page
-from denizen.report._parts import picture_file, settings_of_runs, status_note
+from denizen.report._page import Page, picture_file, settings_of_runs, status_note
 
 PICTURES = {
     "attention.png": "Whom agents hear and which times they remember: mean attention over heads and series",

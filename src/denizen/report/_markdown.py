@@ -4,8 +4,7 @@ import re
 from pathlib import Path
 
 from denizen.errors import DataError
-from denizen.report._page import Page
-from denizen.report._parts import picture_file
+from denizen.report._page import Page, picture_file
 
 PICTURE = re.compile(r"!\[(.*)\]\(([\w.-]+\.png)\)")
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from denizen._results import Results, banded, dates, height_label, shown_series, time_label
 from denizen.report._charts import Curve, Panel
-from denizen.report._page import Page
-from denizen.report._parts import commands, settings_of_runs, status_note
+from denizen.report._page import Page, commands, settings_of_runs, status_note
 from denizen.run import Run, SavedRun
 from denizen.run._manifest import Manifest
 

@@ -9,8 +9,7 @@ import numpy as np
 from denizen._results import QUANTILES
 from denizen.errors import DenizenError
 from denizen.report._charts import Curve, Interval, Panel, extremes
-from denizen.report._page import Page
-from denizen.report._parts import commands, settings_of_runs, status_note
+from denizen.report._page import Page, commands, settings_of_runs, status_note
 from denizen.sweeps import Sweep
 from denizen.sweeps._plot import height_label, time_label
 from denizen.sweeps._results import HIGH, LOW

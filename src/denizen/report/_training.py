@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from denizen.report._charts import Curve, Panel
-from denizen.report._page import Page
-from denizen.report._parts import commands, settings_of_runs, status_note
+from denizen.report._page import Page, commands, settings_of_runs, status_note
 
 POINTS = 150  # of a curve; of more updates the mean of as many neighbours
 SHARE = 0.1  # of the updates, whose mean is the return at the end

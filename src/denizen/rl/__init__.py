@@ -14,13 +14,13 @@ from denizen.rl._against import SelfPlay as SelfPlay
 from denizen.rl._around import ActionRepeat as ActionRepeat
 from denizen.rl._around import FrameStack as FrameStack
 from denizen.rl._best_policy import Patience as Patience
-from denizen.rl._box_distributions import Beta as Beta
-from denizen.rl._box_distributions import SquashedGaussian as SquashedGaussian
 from denizen.rl._curriculum import Earned as Earned
+from denizen.rl._distributions import Beta as Beta
 from denizen.rl._distributions import Categorical as Categorical
 from denizen.rl._distributions import Categoricals as Categoricals
 from denizen.rl._distributions import Gaussian as Gaussian
 from denizen.rl._distributions import Greedy as Greedy
+from denizen.rl._distributions import SquashedGaussian as SquashedGaussian
 from denizen.rl._dqn import DQN as DQN
 from denizen.rl._draws import Draws as Draws
 from denizen.rl._draws import Shuffles as Shuffles

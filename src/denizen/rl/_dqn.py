@@ -15,8 +15,7 @@ from denizen.rl._from_gymnasium import FromGymnasium
 from denizen.rl._metrics import joined
 from denizen.rl._off_policies import QNetwork
 from denizen.rl._off_policy import Follower, OffPolicyTraining, check_settings, started
-from denizen.rl._priorities import Priorities
-from denizen.rl._replay import Batch
+from denizen.rl._replay import Batch, Priorities
 from denizen.rl._settings import Linear, Schedule, by_name, numbers, value_at, wholes
 from denizen.rl._worlds import Worlds
 

@@ -12,8 +12,7 @@ from denizen import _tree
 from denizen._arguments import switch, whole
 from denizen.errors import InputError
 from denizen.model import Box, Discrete, Env
-from denizen.rl._box_distributions import SquashedGaussian
-from denizen.rl._distributions import Certain, Distribution, Greedy
+from denizen.rl._distributions import Certain, Distribution, Greedy, SquashedGaussian
 from denizen.rl._layers import Tower
 from denizen.rl._normaliser import Normaliser
 from denizen.rl._policy import Judged, Policy, shapes_of

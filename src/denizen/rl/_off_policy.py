@@ -17,8 +17,7 @@ from denizen.rl._draws import Draws
 from denizen.rl._from_gymnasium import FromGymnasium
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import Judged, Policy, check_fits
-from denizen.rl._priorities import Priorities
-from denizen.rl._replay import Batch, Replay, most_cuts, num_bytes
+from denizen.rl._replay import Batch, Priorities, Replay, most_cuts, num_bytes
 from denizen.rl._rollout import Rollout, can_cut
 from denizen.rl._rows import rows_of
 from denizen.rl._settings import numbers, switches, wholes

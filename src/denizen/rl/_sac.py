@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from denizen.model import Env
-from denizen.rl._box_distributions import SquashedGaussian
 from denizen.rl._curriculum import Curriculum
+from denizen.rl._distributions import SquashedGaussian
 from denizen.rl._from_gymnasium import FromGymnasium
 from denizen.rl._metrics import joined
 from denizen.rl._off_policies import SoftActorCritic
