@@ -22,9 +22,11 @@ from denizen.model._check import Report as Report
 from denizen.model._check import check as check
 from denizen.model._check_rules import Finding as Finding
 from denizen.model._env import Env as Env
+from denizen.model._env import RoleView as RoleView
 from denizen.model._env import can_draw as can_draw
 from denizen.model._env import check_spaces as check_spaces
 from denizen.model._env import picture as picture
+from denizen.model._env import whole_env as whole_env
 from denizen.model._flat_env import Advanced as Advanced
 from denizen.model._flat_env import FlatEnv as FlatEnv
 from denizen.model._flat_env import Happened as Happened
@@ -66,8 +68,6 @@ from denizen.model._param import short as short
 from denizen.model._per_agent import OneWorldAtATimeError as OneWorldAtATimeError
 from denizen.model._per_agent import per_agent as per_agent
 from denizen.model._per_agent import per_agent_fallbacks as per_agent_fallbacks
-from denizen.model._role_view import RoleView as RoleView
-from denizen.model._role_view import whole_env as whole_env
 from denizen.model._stage import Stage as Stage
 from denizen.model._stage import lookup as lookup
 from denizen.model._state import State as State

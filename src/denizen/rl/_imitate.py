@@ -103,7 +103,8 @@ def imitate(
                     state, lesson = step_of(state)
                 seen.append(lesson)
             loss, agreement, shut = _learn(policy, optimizer, seen, rate, never)
-            _take_in(policy, seen)
+            if policy.normaliser is not None:
+                _take_in(policy, seen)
             losses.append(loss)
             agreements.append(agreement)
             closed.append(shut)

@@ -208,13 +208,13 @@ Memory = GRU | LSTM | Attention
 
 
 def memory_of(memory: Any, size: int) -> Any:
-    """The memory that arguments `memory` and `memory_size` mean; None: none.
+    """The memory that arguments `memory` and `memory_size` mean, where one of them is given.
 
     Raises:
         InputError: `memory` is none, or both are given.
     """
     if memory is None:
-        return GRU(size) if size else None
+        return GRU(size)
     if size:
         raise InputError(f"policy: memory={memory!r} and memory_size={size}; give one of them, memory_size=N is GRU(N)")
     if isinstance(memory, type) or not callable(getattr(memory, "make", None)):

@@ -177,14 +177,13 @@ def in_units(reward: Tensor, deviation: Tensor) -> Tensor:
 
 
 def take_in(policy: "Policy", fields: Mapping[str, Any]) -> None:
-    """Have a policy's normalisers take a rollout in, where it has some; after an update has learnt from it.
+    """Have a policy's normalisers take a rollout in, after an update has learnt from it.
 
     Args:
-        policy: of the rollout.
+        policy: of the rollout; it has a normaliser.
         fields: of the rollout, each `[steps, rows, …]`.
     """
-    if policy.normaliser is None:
-        return
+    assert policy.normaliser is not None
     env, count = policy.env, fields["valid"].numel() * policy.normaliser.mean.numel()
     seen = ((policy.inputs(part["observation"]), part["valid"]) for part in _parts(fields, count))
     policy.normaliser.take((rows if isinstance(rows, Tensor) else side_by_side(rows), valid) for rows, valid in seen)

@@ -181,7 +181,8 @@ class ActorCritic(Policy):
         check_drawn(env)
         super().__init__(env)
         check_makes("head", head, "dz.rl.PopArt", "width")
-        memory = memory_of(memory, memory_size)
+        if memory is not None or memory_size:
+            memory = memory_of(memory, memory_size)
         self.body, self.critic_body = body, critic_body
         self.normaliser = self.checked(normaliser)
         if critic_body is not None and memory is not None:

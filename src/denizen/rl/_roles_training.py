@@ -211,7 +211,7 @@ class RolesTraining(Training):
                 told[party.name] = summary_of(party.view, self._rollouts[party.name])
         self.updates.add_(1)
         for party in self._parties:
-            if party.name in self.learners:
+            if party.name in self.learners and party.policy.normaliser is not None:
                 take_in(party.policy, self._rollouts[party.name].fields)  # type: ignore[arg-type]  # pyrefly: ignore
         metrics = self.curriculum.end(self._metrics(told))
         self.phases.ended(1)

@@ -144,7 +144,8 @@ class Training:
             self.rollout.collect()
         self.phases.ended(0)
         metrics = self.curriculum.end(learn(self))
-        take_in(self.policy, self.rollout.fields)
+        if self.policy.normaliser is not None:
+            take_in(self.policy, self.rollout.fields)
         self.phases.ended(1)
         return metrics
 
