@@ -6,9 +6,10 @@ import torch
 from torch import nn
 
 import denizen as dz
+from denizen import _processes
 from denizen import _spaces as trees
 from denizen.app._watch import _brain
-from denizen.rl import Dict, Discrete, MultiBinary, MultiDiscrete, Patience, _metrics, _processes
+from denizen.rl import Dict, Discrete, MultiBinary, MultiDiscrete, Patience, _metrics
 from denizen.rl._best_policy import BestPolicy, Stall
 from denizen.rl._draws import Minibatches, _selected, cut
 from denizen.rl._live import Trends, spark

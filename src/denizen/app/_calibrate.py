@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from denizen._run_folder import StateFolder
     from denizen.app._cli import Resume, Show
     from denizen.app._export import Export
-    from denizen.fit._folder import CalibrationFolder
+    from denizen.fit import CalibrationFolder
     from denizen.model import Model
     from denizen.report import Page
 
@@ -351,7 +351,7 @@ def again(
 def resume(command: "Resume", console: "Console") -> None:
     """`denizen resume` of a calibration."""
     import denizen as dz
-    from denizen.fit._folder import CalibrationFolder
+    from denizen.fit import CalibrationFolder
 
     if command.steps is not None:
         raise ConfigError("--steps: a calibration has its number of steps; leave it out")
@@ -369,7 +369,7 @@ def resume(command: "Resume", console: "Console") -> None:
 
 def show(command: "Show", console: "Console") -> None:
     """`denizen show` of a calibration: how it stands, and the fit where there is one."""
-    from denizen.fit._folder import CalibrationFolder
+    from denizen.fit import CalibrationFolder
 
     show_folder(CalibrationFolder.open(command.run), console)
 
@@ -431,7 +431,7 @@ def safe_in(folder: Path, target: str) -> Iterator[None]:
     """
     from denizen._run_folder import kind_of
     from denizen.app._folders import Interrupted
-    from denizen.fit._folder import CalibrationFolder
+    from denizen.fit import CalibrationFolder
 
     try:
         yield
@@ -453,7 +453,7 @@ def report(folders: Sequence[Path]) -> "Page":
 
 def _page(folders: Sequence[Path], fits: Sequence[fit.Fit | None]) -> "Page":
     """The page of calibrations; a fit that is not at hand is read."""
-    from denizen.fit._folder import CalibrationFolder
+    from denizen.fit import CalibrationFolder
     from denizen.report import Page
     from denizen.report._calibration import Calibrated, about, calibrations
 

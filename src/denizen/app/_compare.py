@@ -95,7 +95,7 @@ examples:
 
     def _scenarios(self, console: "Console") -> None:
         from denizen.app._settings import within
-        from denizen.fit._compare import compare
+        from denizen.fit import compare
 
         draws = 64 if self.draws is None else self.draws
         within("--draws", draws, 2)
@@ -117,8 +117,7 @@ examples:
 
     def _read(self, run: Path, console: "Console") -> "Fit":
         from denizen.app._calibrate import model_again
-        from denizen.fit import Fit
-        from denizen.fit._folder import CalibrationFolder
+        from denizen.fit import CalibrationFolder, Fit
 
         built = model_again(CalibrationFolder.open(run), self.model, "compare", console)
         return Fit.load(run, built, device=None if self.device == "auto" else self.device)

@@ -11,6 +11,6 @@ if TYPE_CHECKING:
 
 def show(command: "Show", console: "Console") -> None:
     """How it stands, and the ranks where it has come to its end; the call that began it goes on."""
-    from denizen.fit._folder import SbcFolder
+    from denizen.fit import SbcFolder
 
     show_folder(SbcFolder.open(command.run), console)

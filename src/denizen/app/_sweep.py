@@ -235,7 +235,7 @@ def _builder(config: RunConfig, entry: Any, contacts: Any, console: "Console") -
 def resume(command: "Resume", console: "Console") -> None:
     """`denizen resume` of a sweep."""
     from denizen.app._calibrate import again
-    from denizen.sweeps._folder import SweepFolder
+    from denizen.sweeps import SweepFolder
 
     if command.steps is not None:
         raise ConfigError("--steps: a sweep has its number of steps; leave it out")
@@ -272,7 +272,7 @@ def show(command: "Show", console: "Console") -> None:
     """`denizen show` of a sweep: how it stands, and the sets that are whole."""
     from denizen.app._folders import resume_command
     from denizen.app._target import origin_of
-    from denizen.sweeps._folder import SweepFolder
+    from denizen.sweeps import SweepFolder
 
     path = command.run
     folder, result = SweepFolder.open(path), sweeps.load(path)
@@ -324,7 +324,7 @@ def report(folders: Sequence[Path]) -> "Page":
 def _page(ones: Sequence[tuple[Path, Sweep]]) -> "Page":
     from denizen.report import Page
     from denizen.report import _sweep as parts
-    from denizen.sweeps._folder import SweepFolder
+    from denizen.sweeps import SweepFolder
 
     told = []
     for path, one in ones:
@@ -361,7 +361,7 @@ def _safe_in(folder: Path, target: str) -> Iterator[None]:
     """Around launches: Ctrl-C says how to go on."""
     from denizen._run_folder import kind_of
     from denizen.app._folders import Interrupted
-    from denizen.sweeps._folder import SweepFolder
+    from denizen.sweeps import SweepFolder
 
     try:
         yield

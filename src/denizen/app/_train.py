@@ -190,8 +190,8 @@ def settings_of(command: Train) -> dict[str, Any]:
 
 def run(command: Train, device: str | None, console: "Console") -> int:
     """Train as the command says."""
+    from denizen import _processes
     from denizen.app._folders import run_folder
-    from denizen.rl import _processes
 
     settings = _checked(command)
     world = find(command.world_name)
@@ -232,8 +232,8 @@ def _run_into(
     device: str | None,
     console: "Console",
 ) -> int:
+    from denizen import _processes
     from denizen._run_folder import check_free
-    from denizen.rl import _processes
 
     if command.seeds > 1 and _processes.rank() == 0:  # all of them, before the first takes its hours
         for seed in range(command.seed, command.seed + command.seeds):
@@ -332,7 +332,7 @@ def sinks_of(settings: Mapping[str, Any], folder: Path) -> list[Any]:
         settings: of a command, or of a manifest, where those of trainings before denizen kept these tell none.
         folder: of the training.
     """
-    from denizen.rl import _processes
+    from denizen import _processes
     from denizen.tools import TensorBoard, WeightsAndBiases
 
     sinks: list[Any] = []

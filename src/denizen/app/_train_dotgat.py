@@ -56,8 +56,8 @@ examples:
             return self._run(console, device)
 
     def _run(self, console: "Console", device: str | None) -> int:
+        from denizen._processes import rank
         from denizen.app._folders import Interrupted, run_folder
-        from denizen.rl._processes import rank
         from denizen.zoo import dotgat
 
         report = _reporter(console)

@@ -245,12 +245,12 @@ def film(env: Any, policy: Any) -> tuple[bytes, str] | None:
 
 def resume(command: "Resume", console: "Console") -> None:
     """`denizen resume` of a training, or of those of several seeds that are not finished."""
+    from denizen import _processes as processes
     from denizen._atomic import status_now
     from denizen.app._settings import within
     from denizen.app._together import together
     from denizen.app._train import sinks_of, tell
     from denizen.rl import Patience, read_manifest
-    from denizen.rl import _processes as processes
 
     path, target, quiet = command.run, command.target, command.quiet
     found = folders(path, "resume")

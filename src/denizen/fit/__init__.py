@@ -10,6 +10,8 @@ from denizen.fit._diagnostics import Diagnostics as Diagnostics
 from denizen.fit._filter import Filtered as Filtered
 from denizen.fit._filter import filter as filter
 from denizen.fit._fit import Fit as Fit
+from denizen.fit._folder import CalibrationFolder as CalibrationFolder
+from denizen.fit._folder import SbcFolder as SbcFolder
 from denizen.fit._gauss_newton import GaussNewton as GaussNewton
 from denizen.fit._gradient import Gradient as Gradient
 from denizen.fit._iterated_filter import IteratedFilter as IteratedFilter

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from denizen._arguments import number, whole
+from denizen._launches import at_once, simulated
 from denizen._results import Comparison, Series, compare_series, in_common, series_of
 from denizen.errors import InputError
 from denizen.fit._parameters import as_tensor
 from denizen.fit._particles import Change, Filters, changed, check_params, onward
 from denizen.model import Intervention, Model
 from denizen.rng import MAX_SEED
-from denizen.run._rows import at_once, simulated
 
 if TYPE_CHECKING:
     from denizen.fit._filter import Filtered

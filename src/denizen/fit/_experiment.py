@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from denizen._launches import at_once, called, simulated
 from denizen.errors import InputError, ModelError, nearest
 from denizen.fit._delay import TAIL
 from denizen.fit._ledger import Ledger
@@ -17,8 +18,6 @@ from denizen.fit._target import NO_DAYS, Calendar, Target
 from denizen.model import Course, Intervention, Model
 from denizen.rng import Relax
 from denizen.run import Gradient, simulate
-from denizen.run._rows import MOST_AGENTS as MOST_AGENTS
-from denizen.run._rows import at_once, called, simulated
 
 METHOD = 1 << 62  # no world has this number
 BEYOND = 2 * TAIL  # of a delay: more than is left out of every distribution is told

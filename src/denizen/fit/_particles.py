@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from denizen._launches import MOST_AGENTS
 from denizen.errors import CapacityError, InputError, ModelError, nearest
-from denizen.fit._experiment import KEEP, MOST_AGENTS, Experiment
+from denizen.fit._experiment import KEEP, Experiment
 from denizen.fit._parameters import as_tensor
 from denizen.fit._target import NO_DAYS, Calendar, Target
 from denizen.fit._weigher import Observation, Weigher

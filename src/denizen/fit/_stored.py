@@ -19,7 +19,7 @@ from denizen._atomic import digest
 from denizen._fingerprint import describe
 from denizen.errors import DataError, InputError
 from denizen.fit._priors import arguments
-from denizen.model._when import Together
+from denizen.model import Together
 
 SHOWN = 16  # arrays of at most so many finite numbers are written out
 INTERVENTIONS = ("Act", "Ask", "Course", "During", "Every", "Scale", "Trigger", "Weekly")

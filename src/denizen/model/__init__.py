@@ -79,6 +79,7 @@ from denizen.model._state import tensors as tensors
 from denizen.model._when import Clock as Clock
 from denizen.model._when import During as During
 from denizen.model._when import Every as Every
+from denizen.model._when import Together as Together
 from denizen.model._when import Trigger as Trigger
 from denizen.model._when import Weekly as Weekly
 from denizen.model._when import When as When

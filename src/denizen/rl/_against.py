@@ -12,8 +12,7 @@ from torch import Tensor
 
 from denizen._arguments import share, whole
 from denizen.errors import InputError
-from denizen.model import Env, Space, State, series
-from denizen.model._kinds import count, real
+from denizen.model import Env, Space, State, count, real, series
 from denizen.rl._distributions import Categorical
 from denizen.rl._game import Game, entry
 from denizen.rl._heads import in_world

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from denizen import _processes as processes
 from denizen import _spaces as trees
 from denizen._arguments import one_of, whole
 from denizen.errors import InputError, ModelError, expect_function, need
 from denizen.model import Env, Observed, Space
-from denizen.rl import _processes as processes
 from denizen.rl._gymnasium_spaces import check_inside, from_space, leaves_of, to_dtype
 from denizen.rl._worlds import Step, WorldsState, check_kind
 from denizen.rng import MAX_SEED, Rng

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from denizen._processes import most, total
 from denizen.nn import kernels
 from denizen.ops import rounding
-from denizen.rl._processes import most, total
 
 SUMS = 1024  # of parts, at most: what one program adds up in one go
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from denizen import _processes as processes
 from denizen.nn import kernels
 from denizen.ops import rounding
-from denizen.rl import _processes as processes
 
 ADVANTAGES = ("reward_to_go", "outcome", "process", "original")
 SCALES = ("none", "group", "batch", "group_time")

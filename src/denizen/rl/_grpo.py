@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from denizen import _processes as processes
 from denizen._arguments import one_of, whole
 from denizen.errors import InputError
 from denizen.model import Env
-from denizen.rl import _processes as processes
 from denizen.rl._against import for_training
 from denizen.rl._curriculum import Curriculum, first_values
 from denizen.rl._draws import Minibatches

@@ -13,9 +13,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from denizen import _processes as processes
 from denizen._atomic import uninterrupted
 from denizen.errors import DataError, InputError, ModelError, expect_function
-from denizen.rl import _processes as processes
 from denizen.rl._best_policy import BestPolicy, Patience
 from denizen.rl._evaluate import Evaluation, Validation
 from denizen.rl._from_gymnasium import later_seed

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from denizen import _processes as processes
 from denizen.errors import ModelError
 from denizen.model import Discrete, Env
 from denizen.nn import kernels
 from denizen.perf.watch import gpu_reader
-from denizen.rl import _processes as processes
 
 if TYPE_CHECKING:
     from denizen.rl._rollout import Rollout

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from denizen import _tree
 from denizen._arguments import number, whole
+from denizen._processes import total
 from denizen.errors import InputError
 from denizen.nn import kernels
 from denizen.ops import rounding
 from denizen.rl._layers import side_by_side
-from denizen.rl._processes import total
 
 if TYPE_CHECKING:
     from denizen.rl._policy import Policy

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from denizen import _processes as processes
 from denizen import _tree
 from denizen._arguments import whole
 from denizen.errors import InputError
 from denizen.model import Box, Env
-from denizen.rl import _processes as processes
 from denizen.rl._curriculum import Curriculum, first_values
 from denizen.rl._draws import Draws
 from denizen.rl._from_gymnasium import FromGymnasium

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from denizen._processes import total_
 from denizen.errors import InputError
 from denizen.nn import kernels
 from denizen.ops import variant
-from denizen.rl._processes import total_
 
 BETAS = 0.9, 0.999  # shares of the old moments that are kept
 _GROWTH_AFTER = 2000  # good steps after which a loss scale doubles, as torch.amp.GradScaler has it

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from denizen import _processes as processes
 from denizen._arguments import one_of, whole
+from denizen._processes import size, total
 from denizen.errors import InputError
 from denizen.model import Env
-from denizen.rl import _processes as processes
 from denizen.rl._against import for_training
 from denizen.rl._curriculum import Curriculum, first_values
 from denizen.rl._draws import Minibatches, cut, picked
@@ -18,7 +19,6 @@ from denizen.rl._from_gymnasium import FromGymnasium
 from denizen.rl._gae import advantages, flat, normalised, summed
 from denizen.rl._metrics import joined
 from denizen.rl._policy import ActorCritic, check_learns
-from denizen.rl._processes import size, total
 from denizen.rl._roles import parties, policies_of
 from denizen.rl._roles_training import RolesTraining
 from denizen.rl._settings import (

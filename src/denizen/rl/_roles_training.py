@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from denizen import _processes as processes
 from denizen import _tree
 from denizen.ops import start_compilers
-from denizen.rl import _processes as processes
 from denizen.rl._against import pool_of
 from denizen.rl._curriculum import Curriculum
 from denizen.rl._metrics import Phases, flow_metrics, joined

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen import _processes as processes
 from denizen import _tree, ops
 from denizen.model import Env, Observed, whole_env
 from denizen.nn import kernels
-from denizen.rl import _processes as processes
 from denizen.rl._draws import Draws
 from denizen.rl._from_gymnasium import FromGymnasium
 from denizen.rl._policy import Judged, Policy

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from denizen import _processes as processes
 from denizen._arguments import whole
 from denizen._run_folder import check_free
 from denizen.errors import InputError, expect_function
 from denizen.model import Env
-from denizen.rl import _processes as processes
 from denizen.rl._best_policy import Patience
 from denizen.rl._from_gymnasium import FromGymnasium
 from denizen.rl._live import live_view

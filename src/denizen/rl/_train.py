@@ -15,11 +15,11 @@ from typing import Any, cast
 
 import torch
 
+from denizen import _processes as processes
 from denizen._arguments import json_values, number, path, switch, whole
 from denizen._fingerprint import describe, differences, fingerprint
 from denizen.errors import InputError
 from denizen.model import Env
-from denizen.rl import _processes as processes
 from denizen.rl._best_policy import Patience
 from denizen.rl._curriculum import described
 from denizen.rl._distributions import Gaussian

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from denizen import _processes as processes
 from denizen._arguments import switch
 from denizen.errors import InputError, ModelError
 from denizen.model import Env
 from denizen.nn.kernels import precompiling
 from denizen.ops import fuse_draws, start_compilers, variant
-from denizen.rl import _processes as processes
 from denizen.rl._against import pool_of
 from denizen.rl._curriculum import Curriculum
 from denizen.rl._from_gymnasium import FromGymnasium

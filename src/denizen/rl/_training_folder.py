@@ -15,11 +15,11 @@ from typing import Any, ClassVar
 
 import torch
 
+from denizen import _processes as processes
 from denizen._arguments import path
 from denizen._atomic import open_plain, write_atomic
 from denizen._run_folder import NAME, Entries
 from denizen.errors import DataError, StorageError
-from denizen.rl import _processes as processes
 from denizen.rl._settings import with_present_names
 from denizen.run import StateFolder
 

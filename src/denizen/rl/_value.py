@@ -5,10 +5,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from denizen._processes import total
 from denizen.errors import InputError
 from denizen.ops import rounding
 from denizen.rl._gae import flat
-from denizen.rl._processes import total
 
 Moments = Callable[[Tensor], tuple[Tensor, Tensor]]
 

@@ -9,6 +9,7 @@ from denizen.sweeps._designs import Random as Random
 from denizen.sweeps._designs import Saltelli as Saltelli
 from denizen.sweeps._designs import Sobol as Sobol
 from denizen.sweeps._executors import Ray as Ray
+from denizen.sweeps._folder import SweepFolder as SweepFolder
 from denizen.sweeps._indices import Indices as Indices
 from denizen.sweeps._results import Sweep as Sweep
 from denizen.sweeps._results import load as load

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from denizen._fingerprint import describe, fingerprint
+from denizen._launches import called, simulated
 from denizen._results import check_names
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model import Intervention, Model
-from denizen.run._rows import called, simulated
 from denizen.run._simulate import model_to_run
 from denizen.sweeps import _knobs
 from denizen.sweeps._builder import Builder

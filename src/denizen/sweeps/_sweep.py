@@ -12,6 +12,7 @@ from torch import Tensor
 from denizen._arguments import folder as folder_path
 from denizen._arguments import json_values, number, switch, whole
 from denizen._fingerprint import describe
+from denizen._launches import at_once
 from denizen._printing import progress as progress_bar
 from denizen._run_folder import decode, encode
 from denizen.errors import InputError, nearest
@@ -19,7 +20,6 @@ from denizen.model import Clock, Course, Intervention, Model, extent
 from denizen.perf.watch import free
 from denizen.rng import MAX_SEED
 from denizen.run import choose_device
-from denizen.run._rows import at_once
 from denizen.sweeps import _knobs
 from denizen.sweeps._designs import as_design
 from denizen.sweeps._executors import ROWS, Ranks, chosen

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from denizen.errors import ModelError
 from denizen.model import Model, extent
-from denizen.run._simulate import simulate
+from denizen.run import simulate
 
 MOST_AGENTS = 1 << 26  # of all rows of a launch together: enough to fill a GPU, and a GiB or two
 
