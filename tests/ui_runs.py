@@ -70,9 +70,9 @@ def simulated(folder: Path, steps: int = 12, replicates: int = 3, seed: int = 0,
 def lengthened(folder: Path, steps: int, parts: int = 40) -> None:
     """Give a run so many steps of other numbers, in files as a long run writes them."""
     from denizen._run_folder import encode, write
-    from denizen.run import _manifest
+    from denizen.run import read_manifest
 
-    manifest = _manifest.read(folder)[0]
+    manifest = read_manifest(folder)
     worlds, each = len(manifest.setup.worlds), steps // parts
     drawn = np.random.default_rng(0)
     for old in folder.glob("metrics/*"):

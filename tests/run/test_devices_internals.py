@@ -5,8 +5,9 @@ import torch
 from tests.run.test_devices import model
 
 import denizen as dz
+from denizen import _device
 from denizen.errors import InputError
-from denizen.run import _device, _facts, _resume, choose_device
+from denizen.run import _facts, _resume, choose_device
 from denizen.zoo.cartpole import CartPole
 
 

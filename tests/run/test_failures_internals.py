@@ -11,10 +11,10 @@ import torch
 from tests.run.played import Played
 
 import denizen as dz
+from denizen._device import device_failed
 from denizen.errors import CapacityError, InputError
 from denizen.perf.watch import out_of_memory
 from denizen.run import Snapshots, _memory, _ring, load, resume
-from denizen.run._device import device_failed
 from denizen.run._engine import Stepper
 from denizen.run._memory import ASKED, _asked
 from denizen.run._snapshots import Kept

@@ -189,7 +189,7 @@ def run(command: Any, console: "Console") -> int:
     import torch
 
     if getattr(command, "device", None) == "cuda" and not torch.cuda.is_available():
-        from denizen.run._device import no_cuda
+        from denizen._device import no_cuda
 
         words = get_args(get_type_hints(type(command))["device"])
         there = " or ".join(word for word in words if word not in ("auto", "cuda"))

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from denizen import run
+from denizen._device import device_failed
 from denizen._run_folder import kind_of, new_folder, read_object
 from denizen.errors import ConfigError, DenizenError, StorageError, nearest
 from denizen.run import Run
-from denizen.run._device import device_failed
 
 if TYPE_CHECKING:
     from denizen._printing import Console

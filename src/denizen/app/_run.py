@@ -38,8 +38,7 @@ from denizen.app._target import Target, known, model, named_again, origin_of
 from denizen.errors import ConfigError, DataError, MissingExtra
 from denizen.model import Model
 from denizen.population import Population
-from denizen.run import EventLog, Run, SavedRun, Snapshots, choose_device, simulate
-from denizen.run import _manifest as manifest
+from denizen.run import EventLog, Run, SavedRun, Snapshots, choose_device, read_manifest, simulate
 from denizen.space import Grid
 from denizen.zoo import ModelEntry, entries
 
@@ -472,7 +471,7 @@ def simulated(folder: Path, results: Run | SavedRun) -> "Simulated":
     """A simulation in a folder, whose series are at hand, as reports take it."""
     from denizen.report._simulation import Simulated
 
-    facts = manifest.read(folder)[0]
+    facts = read_manifest(folder)
     return Simulated(str(folder), results, facts, status_now(folder, facts.status), _command(facts.settings))
 
 

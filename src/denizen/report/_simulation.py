@@ -9,8 +9,7 @@ import numpy as np
 from denizen._results import Results, banded, dates, height_label, shown_series, time_label
 from denizen.report._charts import Curve, Panel
 from denizen.report._page import Page, commands, settings_of_runs, status_note
-from denizen.run import Run, SavedRun
-from denizen.run._manifest import Manifest
+from denizen.run import Manifest, Run, SavedRun
 
 GROUPS = 8  # curves of a series that has several values at each step
 MEASURES = {"total": "total", "peak": "peak", "peak_step": "step of the peak", "final": "at the end"}

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from denizen import _spaces as trees
 from denizen._arguments import whole
+from denizen._device import make_current
 from denizen._spaces import closed
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model import (
@@ -29,7 +30,6 @@ from denizen.rl._recorded import Recorded
 from denizen.rng import MAX_SEED
 from denizen.run import choose_device
 from denizen.run._checks import Bounds, held
-from denizen.run._device import make_current
 
 
 class WorldParams(nn.Module):

@@ -1,14 +1,16 @@
 """Running models: simulate, runs, snapshots, run folders."""
 
+from denizen._device import choose_device as choose_device
 from denizen._results import Comparison as Comparison
 from denizen._results import Difference as Difference
 from denizen._results import EventTable as EventTable
 from denizen._run_folder import StateFolder as StateFolder
 from denizen.run._cuda_graph import CapturedFunction as CapturedFunction
 from denizen.run._cuda_graph import NotCapturedError as NotCapturedError
-from denizen.run._device import choose_device as choose_device
 from denizen.run._event_log import EventLog as EventLog
 from denizen.run._gradient import Gradient as Gradient
+from denizen.run._manifest import Manifest as Manifest
+from denizen.run._manifest import read_manifest as read_manifest
 from denizen.run._precision import Precision as Precision
 from denizen.run._precision import check_precision as check_precision
 from denizen.run._resume import resume as resume

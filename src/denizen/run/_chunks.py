@@ -19,8 +19,8 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from denizen import ops
+from denizen._device import device_ms
 from denizen.run._cuda_graph import CapturedFunction, aside
-from denizen.run._device import device_ms
 from denizen.run._engine import RunState, Stepper, one_graph
 from denizen.run._logged import alike, base, race_of
 from denizen.run._program import Function, Program, build

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from denizen._arguments import number, switch, whole
+from denizen._device import choose_device, on_its_device
 from denizen.errors import CapacityError, InputError, ModelError, expect_function, nearest
 from denizen.model import Clock, Intervention, Model, Setting, bind, guard, series_names
 from denizen.perf.watch import free as free_bytes
@@ -21,7 +22,6 @@ from denizen.rng import MAX_SEED, Relax, weighs
 from denizen.run import _compile, _simulate
 from denizen.run._checks import Bounds, Flag, checked, held, read_checks
 from denizen.run._cuda_graph import CapturedFunction
-from denizen.run._device import choose_device, on_its_device
 from denizen.run._engine import RunState, Stepper
 from denizen.run._memory import check_room
 from denizen.run._precision import Precision, approved

@@ -12,9 +12,9 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from denizen import _dates
+from denizen import _dates, _run_folder
 from denizen._fingerprint import Fingerprint
-from denizen._run_folder import NAME, Part, read_manifest
+from denizen._run_folder import NAME, Part
 from denizen.errors import DataError, InputError
 from denizen.run._narrow import Form, check_form
 
@@ -151,13 +151,18 @@ class Manifest:
         ).encode()
 
 
-def read(folder: Path) -> tuple[Manifest, bytes]:
-    """The manifest of a simulation's folder and its bytes.
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a simulation's folder.
 
     Raises:
         DataError: there is none, or it is damaged; names the entry that is wrong.
     """
-    raw, data = read_manifest(folder, KIND, FORMAT)
+    return read_manifest_and_bytes(folder)[0]
+
+
+def read_manifest_and_bytes(folder: Path) -> tuple[Manifest, bytes]:
+    """The same, and its bytes."""
+    raw, data = _run_folder.read_manifest(folder, KIND, FORMAT)
     where = str(folder / NAME)
     manifest: Manifest = _as(Manifest, raw, where)
     _check(manifest, where)

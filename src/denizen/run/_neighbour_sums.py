@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.fx import Node
 
 from denizen import ops
+from denizen._device import device_ms
 from denizen.ops import SWITCH, from_fixed
-from denizen.run._device import device_ms
 from denizen.run._trace import Builder, calls, dtype
 
 aten, own = torch.ops.aten, torch.ops.denizen

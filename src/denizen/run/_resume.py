@@ -11,13 +11,13 @@ from torch import Tensor
 
 from denizen._arguments import folder, whole
 from denizen._atomic import refuse_locked
+from denizen._device import VARIABLE, choose_device
 from denizen._fingerprint import differences, fingerprint
 from denizen._run_folder import content, decode, versions
 from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Clock, Intervention, Model, Setting, bind
 from denizen.rng import Relax
 from denizen.run import _event_files, _facts, _manifest, _saved, _simulate
-from denizen.run._device import VARIABLE, choose_device
 from denizen.run._engine import RunState
 from denizen.run._event_log import EventLog
 from denizen.run._manifest import Manifest, Setup
@@ -74,7 +74,7 @@ def resume(
     path = folder("resume", "path", path)
     if steps is not None:
         steps = whole("resume", "steps", steps, 0)
-    manifest, data = _manifest.read(path)
+    manifest, data = _manifest.read_manifest_and_bytes(path)
     model_to_run("resume", model)
     refuse_locked(path)
     setup = manifest.setup

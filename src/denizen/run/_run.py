@@ -13,6 +13,7 @@ from torch import Tensor
 
 from denizen._arguments import folder, switch, whole
 from denizen._atomic import uninterrupted
+from denizen._device import on_its_device
 from denizen._results import Results, Rows
 from denizen.errors import InputError, StorageError, nearest
 from denizen.model import Intervention, Model, Setting, series_kinds, series_names
@@ -22,7 +23,6 @@ from denizen.rng import weighs
 from denizen.run._checks import Bounds, held, keep_form, read_checks, when
 from denizen.run._compile import AUTO_COMPILE_SECONDS, NATIVE_SECONDS, try_capture, try_compile, try_native
 from denizen.run._cuda_graph import NotCapturedError, warn_not_captured
-from denizen.run._device import on_its_device
 from denizen.run._engine import RunState, Stepper
 from denizen.run._event_log import FullError, Recorder, joined
 from denizen.run._host import busy_threads, calm_threads, give_back

@@ -10,9 +10,9 @@ from denizen._atomic import status_now
 from denizen._results import EventTable, Results
 from denizen._run_folder import content, while_it_goes_on
 from denizen.errors import InputError, nearest
-from denizen.run import _event_files, _manifest, _series
+from denizen.run import _event_files, _series
 from denizen.run._event_log import joined
-from denizen.run._manifest import Manifest
+from denizen.run._manifest import Manifest, read_manifest
 from denizen.run._snapshots import SnapshotView
 from denizen.run._zarr import StoredSnapshots
 
@@ -121,7 +121,7 @@ def load(path: Path | str) -> SavedRun:
     path = folder("load", "path", path)
 
     def read() -> Manifest:
-        return _manifest.read(path)[0]
+        return read_manifest(path)
 
     return while_it_goes_on(read(), read, lambda manifest: SavedRun(path, manifest, series(path, manifest)))
 

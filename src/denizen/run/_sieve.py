@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from denizen._device import on_its_device
 from denizen.run._checks import Bounds, held
-from denizen.run._device import on_its_device
 from denizen.run._engine import RunState
 
 if TYPE_CHECKING:

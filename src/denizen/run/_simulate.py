@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from denizen._arguments import folder, json_values, number, switch, whole
+from denizen._device import choose_device
 from denizen.errors import InputError, ModelError, expect_function, nearest, need
 from denizen.model import SERIES_FORMS, Clock, Env, Intervention, Model, Setting, bind, interventions_of, series_takes
 from denizen.rng import MAX_SEED, Relax, weighs
 from denizen.run import _event_files
-from denizen.run._device import choose_device
 from denizen.run._event_log import EventLog
 from denizen.run._memory import check_room
 from denizen.run._precision import Precision, approved

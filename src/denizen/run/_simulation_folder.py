@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from denizen._atomic import TEMPORARY, digest, locked
+from denizen._device import device_failed
 from denizen._results import check_names
 from denizen._run_folder import NAME, Part, RunFolder, check_free, encode, no_folder, now, take_new, write
 from denizen.errors import StorageError, need
 from denizen.run import _drawing, _event_files, _facts, _manifest, _zarr
 from denizen.run._blocks import PURPOSE
-from denizen.run._device import device_failed
 from denizen.run._manifest import Drawing, Manifest, Taken
 
 if TYPE_CHECKING:

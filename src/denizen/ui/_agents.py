@@ -15,7 +15,7 @@ from torch import Tensor
 
 from denizen._run_folder import content, decode, while_it_goes_on
 from denizen.errors import DataError, InputError, nearest
-from denizen.run import _manifest
+from denizen.run import Manifest, read_manifest
 from denizen.run._drawing import MOST_AGENTS, MOST_EDGES
 from denizen.run._narrow import Form, widen
 from denizen.run._zarr import StoredSnapshots
@@ -51,7 +51,7 @@ class Snapshots:
     """Reads snapshots of runs."""
 
     def __init__(self) -> None:
-        self._open: OrderedDict[tuple[Any, ...], tuple[_manifest.Manifest, StoredSnapshots]] = OrderedDict()
+        self._open: OrderedDict[tuple[Any, ...], tuple[Manifest, StoredSnapshots]] = OrderedDict()
 
     def about(self, entry: Entry) -> dict[str, Any] | None:
         """Which snapshots there are, and which of their fields can be drawn; None: none.
@@ -89,7 +89,7 @@ class Snapshots:
             DataError: the snapshots are damaged.
         """
 
-        def use(pair: tuple[_manifest.Manifest, StoredSnapshots]) -> dict[str, Any]:
+        def use(pair: tuple[Manifest, StoredSnapshots]) -> dict[str, Any]:
             manifest, stored = pair
             fields = {field.name: field for field in self._fields(manifest, stored)}
             if name not in fields:
@@ -111,12 +111,12 @@ class Snapshots:
 
         return while_it_goes_on(self._opened(entry), lambda: self._opened(entry, again=True), use)
 
-    def _opened(self, entry: Entry, again: bool = False) -> tuple[_manifest.Manifest, StoredSnapshots]:
+    def _opened(self, entry: Entry, again: bool = False) -> tuple[Manifest, StoredSnapshots]:
         key = entry.id, entry.stamp
         if again:
             self._open.pop(key, None)
         if key not in self._open:
-            manifest = _manifest.read(entry.path)[0]
+            manifest = read_manifest(entry.path)
             if manifest.snapshots is None:
                 raise DataError(f"{entry.path} has no snapshots any more")
             stored = StoredSnapshots(entry.path, manifest.snapshots, len(manifest.setup.worlds))
@@ -129,7 +129,7 @@ class Snapshots:
                 self._open.popitem(last=False)
         return self._open[key]
 
-    def _fields(self, manifest: _manifest.Manifest, stored: StoredSnapshots) -> list[Field]:
+    def _fields(self, manifest: Manifest, stored: StoredSnapshots) -> list[Field]:
         agents = manifest.model["agents"]
         found = []
         for number, (name, form) in enumerate(stored.forms.items()):
@@ -141,9 +141,7 @@ class Snapshots:
                 found.append(Field(name, _kind(form), "grid", shape))
         return found
 
-    def _read(
-        self, manifest: _manifest.Manifest, stored: StoredSnapshots, name: str, place: int, replicate: int
-    ) -> np.ndarray:
+    def _read(self, manifest: Manifest, stored: StoredSnapshots, name: str, place: int, replicate: int) -> np.ndarray:
         number = list(stored.forms).index(name)
         values: Tensor = widen(stored.forms[name], stored.read(place, number)[replicate : replicate + 1])
         return values[0].float().numpy()
@@ -234,7 +232,7 @@ def _points(values: np.ndarray, arrays: dict[str, np.ndarray]) -> dict[str, Any]
     return told
 
 
-def _arrays(path: Path, manifest: _manifest.Manifest) -> dict[str, np.ndarray]:
+def _arrays(path: Path, manifest: Manifest) -> dict[str, np.ndarray]:
     """What the run's folder says of places and neighbours."""
     part = manifest.drawing.file if manifest.drawing else None
     if part is None:

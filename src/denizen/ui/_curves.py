@@ -18,7 +18,7 @@ from denizen._results import banded
 from denizen._run_folder import content, while_it_goes_on
 from denizen.errors import DataError
 from denizen.rl._training_folder import METRICS, _row
-from denizen.run import _manifest, _series
+from denizen.run import Manifest, _series, read_manifest
 from denizen.ui._runs import Entry
 
 LINES = 8  # of a series that has several numbers at each step
@@ -76,10 +76,10 @@ class Reader:
     # --- simulations --------------------------------------------------------------------------------------------------
 
     def _simulation(self, path: Path) -> tuple[list[Curve], str]:
-        def read() -> _manifest.Manifest:
-            return _manifest.read(path)[0]
+        def read() -> Manifest:
+            return read_manifest(path)
 
-        def use(manifest: _manifest.Manifest) -> list[Curve]:
+        def use(manifest: Manifest) -> list[Curve]:
             parts = [self._part(path, manifest, part) for part in manifest.metrics]
             x = np.arange(1, manifest.steps + 1) * manifest.setup.dt
             found = []
@@ -95,7 +95,7 @@ class Reader:
         manifest = read()
         return while_it_goes_on(manifest, read, use), manifest.setup.time_unit
 
-    def _part(self, path: Path, manifest: _manifest.Manifest, part: Any) -> dict[str, np.ndarray]:
+    def _part(self, path: Path, manifest: Manifest, part: Any) -> dict[str, np.ndarray]:
         """Bands `[3 or 1, steps, numbers]` of each series in one file."""
         key = str(path), part.digest, manifest.series
         if key in self._bands:

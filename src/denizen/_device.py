@@ -1,4 +1,4 @@
-"""Which device a run takes, how long it works on what is launched, and how one that failed is told."""
+"""Which device work goes to, how long it takes there, and how one that failed is told."""
 
 import functools
 import os
