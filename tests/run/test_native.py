@@ -1,6 +1,8 @@
 """Steps as native loops: the bits of eager steps, with loops for what they are written for and torch for the rest."""
 
 import copy
+import ctypes
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +15,7 @@ from torch import Tensor
 import denizen as dz
 from denizen import ops
 from denizen.model import Act, Ask, During, Scale, alive, births, deaths
-from denizen.run import _native, _native_loops
+from denizen.run import _native, _native_calls, _native_loops
 from denizen.run._compile import _advanced, _same_bits, try_native
 from denizen.run._engine import RunState
 from denizen.run._native import NativeStep, NotNativeError
@@ -244,6 +246,28 @@ def compared(seed: int) -> None:
             for made, one in zip(_advanced(stepper, run_state, native), expected, strict=True):
                 assert same_numbers(made, one), (seed, number, made, one, native.source)
         state = stepper.state()
+    assert native is not None
+    several(stepper, native, RunState(state, torch.tensor(3), switches, None), 1 + seed % 4, tried)
+
+
+def several(stepper: Any, native: NativeStep, begin: RunState, count: int, tried: list[bool] | None) -> None:
+    """Steps in one call, each from what the step before gave."""
+    held, rows, run_state = [leaf.clone() for leaf in begin.leaves], [], begin
+    for number in range(count):
+        rows.append(_advanced(stepper, run_state, stepper.batched_step))
+        if stepper.tried != tried:
+            return
+        run_state = RunState(rows[-1][: len(held)], begin.step + number + 1, begin.switches, None)
+    leaves, switches, records, bad = native.several(
+        count, begin.leaves, begin.switches, stepper.keys, stepper.values, begin.step
+    )
+    for made, one in zip([*leaves, switches], rows[-1], strict=False):
+        assert same_numbers(made, one), (made, one, native.source)
+    for number, row in enumerate(rows):
+        for made, one in zip([*records, bad], row[len(held) + 1 :], strict=True):
+            assert same_numbers(made[number], one), (number, made, one, native.source)
+    assert all(map(_same_bits, begin.leaves, held))
+    assert int(begin.step) == 3
 
 
 def test_random_steps_as_python(many: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +278,21 @@ def test_random_steps_as_python(many: None, monkeypatch: pytest.MonkeyPatch) -> 
         exec(text, known)
         return known[name]
 
-    monkeypatch.setattr(_native_loops, "_compiled", as_python)
+    def segment(code: str, written: tuple[tuple[str, str], ...], make: Any) -> Callable[..., None]:
+        known = {"np": np, "whole": whole, "strided": strided, "invoke": lambda called, given: called(*given)}
+        known |= {"moved": _native_loops.OWN["moved"], **{name: as_python(name, text) for name, text in written}}
+        exec(code, known)
+        return known["segment"]
+
+    def whole(address: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        return np.frombuffer((ctypes.c_char * size).from_address(int(address)), dtype).reshape(shape)
+
+    def strided(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> np.ndarray:
+        last = sum(step * (size - 1) for step, size in zip(strides, shape, strict=True)) + np.dtype(dtype).itemsize
+        return np.ndarray(shape, dtype, (ctypes.c_char * last).from_address(int(address)), 0, strides)
+
+    monkeypatch.setattr(_native_calls, "compiled", segment)
     with np.errstate(all="ignore"), torch.no_grad():
         for seed in range(60):
             compared(seed)

@@ -138,6 +138,27 @@ class Stepper:
         bad = bad if run_state.bad is None else torch.maximum(run_state.bad, bad)
         return RunState(list(leaves), run_state.step + 1, switches, bad), list(records)
 
+    @property
+    def takes_several(self) -> bool:
+        """Whether several steps may be one call."""
+        return hasattr(self._advance, "several")
+
+    def advance_several(self, run_state: RunState, count: int) -> tuple[RunState, list[Tensor]]:
+        """So many steps in one call: the run state after them, and each record `[worlds, steps, …]`."""
+        arguments = (run_state.leaves, run_state.switches, self.keys, self.values, run_state.step)
+        with torch.no_grad():
+            try:
+                leaves, switches, records, bad = self._advance.several(count, *arguments)  # type: ignore[attr-defined]
+            except Exception:
+                with self.in_torch():  # the model's own error
+                    for _ in range(count):
+                        run_state, _ = self.advance(run_state, {})
+                raise
+        bad = bad.amax(0)
+        bad = bad if run_state.bad is None else torch.maximum(run_state.bad, bad)
+        columns = [record.transpose(0, 1).contiguous() for record in records]
+        return RunState(list(leaves), run_state.step + count, switches, bad), columns
+
     def _batched(self, one: Callable[..., Any], batched: int = 4) -> Callable[..., Any]:
         """Over all worlds: the first `batched` arguments have an axis of worlds, the others are shared.
 

@@ -2,136 +2,28 @@
 
 What comes between two draws, sums over neighbours or sums over agents is one loop over the agents. An operation that
 has no loop here, such as a logarithm, whose last bits differ between libraries, is torch's own call between two native
-functions. So the bits are those of eager steps. Python has a few calls for a step, whatever the step does.
-
-A node of the graph lies in a buffer: a flat array that comes in, goes out, is kept for the next step to write into, or
-is constant. Views are layouts of buffers, found once on the meta device.
-
-    level       how many draws, sums or foreign calls there are at most before a node; loops and calls go by level
-    domain      (rows, entries of each) that the loop of a node goes over: worlds, and whatever each of them has
+functions. So the bits are those of eager steps. Where no call is torch's, many steps are one call of Python.
 """
 
-import dataclasses
-import math
-import operator
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.fx import Node
 
 from denizen import ops
+from denizen.ops import _cpu_calls
+from denizen.run import _native_calls as calls
 from denizen.run import _native_loops as loops
-from denizen.run import _native_nests as nests
 from denizen.run._checks import version
 from denizen.run._engine import RunState, Stepper
-from denizen.run._native_loops import CallError
+from denizen.run._native_writer import Foreign, NotNativeError, Writer
 from denizen.run._trace import Traced, trace
 
-aten = torch.ops.aten
-SMALL = 1024  # entries of a parameter's copy that is made anew for each step
+SMALL = 1024  # entries of a parameter's copy that is made anew for each call
 MOST_FOREIGN = 32  # calls of torch within a step; 30 of them take a third to a half of the eager step's time
-
-_VIEWS = (
-    *(aten.view.default, aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.dims),
-    *(aten.select.int, aten.slice.Tensor, aten.permute.default, aten.expand.default, aten.transpose.int),
-    *(aten.alias.default, aten.detach.default, aten.t.default, aten.unbind.int, aten.split.Tensor),
-)
-_MADE = (
-    *(aten.full.default, aten.scalar_tensor.default, aten.new_empty.default, aten.zeros.default, aten.ones.default),
-    *(aten.arange.default, aten.arange.start, aten.arange.start_step, aten.full_like.default, aten.zeros_like.default),
-    *(aten.ones_like.default, aten.new_zeros.default, aten.new_ones.default, aten.new_full.default),
-    *(aten.empty.memory_format, aten.empty_like.default),
-)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Buffer:
-    """A flat array.
-
-    Attributes:
-        name: in the code.
-        kind: ``"input"``, ``"kept"``, ``"out"`` or ``"constant"``.
-        dtype: of its entries.
-        size: number of entries.
-        tensor: of a constant.
-    """
-
-    name: str
-    kind: str
-    dtype: torch.dtype
-    size: int
-    tensor: Tensor | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class _Layout:
-    """A tensor within a buffer; without strides its entries lie in order.
-
-    Attributes:
-        buffer: its name.
-        shape: of the tensor.
-        stride: in entries.
-        offset: of the first entry.
-        eager: strides of the same tensor in an eager step, where they differ and the order of additions may.
-    """
-
-    buffer: str
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-    eager: tuple[int, ...] | None = None
-
-    def of(self, tensors: dict[str, Tensor]) -> Tensor:
-        here = self._within(tensors[self.buffer], self.stride)
-        return here if self.eager is None else here.new_empty_strided(self.shape, self.eager).copy_(here)
-
-    def array(self, tensor: Tensor) -> np.ndarray:
-        whole = torch.empty(self.shape, device="meta").stride()
-        return self._within(tensor.detach(), self.stride or whole).numpy()
-
-    def _within(self, tensor: Tensor, stride: tuple[int, ...]) -> Tensor:
-        return tensor.as_strided(self.shape, stride, tensor.storage_offset() + self.offset)
-
-    @property
-    def cut(self) -> str:
-        """The same in code, of a flat array."""
-        array = f"arrays[{self.buffer!r}]"
-        if self.stride in ((), torch.empty(self.shape, device="meta").stride()):
-            return f"{array}[{self.offset} : {self.offset + math.prod(self.shape)}].reshape({self.shape})"
-        return f"strided({array}[{self.offset} :], {self.shape}, {self.stride})"
-
-
-@dataclasses.dataclass(frozen=True)
-class Foreign:
-    """A call of torch."""
-
-    target: Callable[..., Any]
-    args: Any
-    kwargs: dict[str, Any]
-    results: list[_Layout]
-
-    def run(self, tensors: dict[str, Tensor]) -> None:
-        """Call it, and put what it returns into its buffers."""
-        given = torch.fx.node.map_aggregate(self.args, lambda one: one.of(tensors) if isinstance(one, _Layout) else one)
-        out = self.target(*given, **self.kwargs)
-        for result, value in zip(self.results, out if isinstance(out, tuple | list) else (out,), strict=True):
-            if value.shape != result.shape:  # `copy_` would repeat one entry
-                raise RuntimeError(f"{self.target} returned {tuple(value.shape)} and had returned {result.shape}")
-            result.of(tensors).copy_(value)
-
-    def layouts(self) -> list[_Layout]:
-        """Of arguments and results."""
-        found = list(self.results)
-        torch.fx.node.map_aggregate(self.args, lambda one: found.append(one) if isinstance(one, _Layout) else None)
-        return found
-
-
-class NotNativeError(Exception):
-    """A step that is not written as loops; says why."""
 
 
 class NativeStep:
@@ -146,18 +38,38 @@ class NativeStep:
         with ops.gates_kept():
             traced = trace(stepper, run_state)
         self._leaves, self._records = len(traced.leaves), len(traced.records) + len(traced.logged)
-        written = _Writer(traced, stepper.worlds)
+        written = Writer(traced, stepper.worlds)
         self._copies = traced.copies + written.copies
         self._seen = [version(old) for old, _ in self._copies]
-        self._busy = threading.Lock()  # what is kept serves one step at a time
-        if len(written.foreign) > MOST_FOREIGN:
-            names = sorted({str(part.target) for part in written.foreign.values()})
-            raise NotNativeError(f"{len(written.foreign)} operations have no loop: {', '.join(names)}")
-        self._outputs, self._inputs, self._outs = written.outputs, written.inputs, written.outs
-        self._kept = written.kept
-        self._constants = {one.buffer for one in self._outputs if isinstance(one, _Layout)} & written.constants
-        self.source = "\n".join([*written.loops.values(), written.code()])
-        self._step = loops.function(written.loops, written.code(), written.names())
+        self._busy = threading.Lock()  # what is kept serves one call at a time
+        foreign = [part for part in written.parts if isinstance(part, Foreign)]
+        if len(foreign) > MOST_FOREIGN:
+            names = sorted({str(part.target) for part in foreign})
+            raise NotNativeError(f"{len(foreign)} operations have no loop: {', '.join(names)}")
+        self._buffers, self._foreign = written.buffers, {name for part in foreign for name in part.buffers}
+        slots = {buffer.name: slot for slot, buffer in enumerate(self._buffers)}
+        self._inputs = [(place, name, slots[name]) for place, name in written.inputs]
+        self._outputs = [
+            None if name is None else _Output(slots, place, name, traced) for place, name in enumerate(written.outputs)
+        ]
+        self._made = [one for one in self._outputs if one is not None]
+        self._moves = np.array([[one.slot, one.into, one.bytes] for one in self._made], np.int64).reshape(-1, 3)
+        made = {one.name for one in self._made}
+        self._kept = {
+            one.name: torch.zeros(one.size, dtype=one.dtype) if one.tensor is None else one.tensor.reshape(-1)
+            for one in self._buffers
+            if one.kind != "input" and one.name not in made
+        }
+        self._addresses = np.zeros(len(self._buffers), np.int64)
+        for name, tensor in self._kept.items():
+            self._addresses[slots[name]] = tensor.data_ptr()
+        self.source = ""
+        self._parts = [part if isinstance(part, Foreign) else self._segment(part, written) for part in written.parts]
+
+    def _segment(self, lines: list[str], written: Writer) -> Callable[..., None]:
+        code = calls.segment(lines, written.arrays, moves=len(written.parts) == 1)
+        self.source += "\n".join([*(text for name, text in written.loops.items() if f"{name}," in code), code])
+        return calls.compiled(code, tuple(written.loops.items()), loops.compiled)
 
     def __call__(
         self,
@@ -169,30 +81,62 @@ class NativeStep:
         answers: dict[str, Tensor],
     ) -> tuple[list[Tensor], Tensor, list[Tensor], Tensor]:
         """See `FlatWorld.step`."""
+        leaves, switches, records, bad = self.several(1, leaves, switches, keys, values, step)
+        return leaves, switches, [record[0] for record in records], bad[0]
+
+    def several(
+        self,
+        count: int,
+        leaves: list[Tensor],
+        switches: Tensor,
+        keys: Tensor,
+        values: dict[str, Tensor],
+        step: Tensor,
+    ) -> tuple[list[Tensor], Tensor, list[Tensor], Tensor]:
+        """So many steps; records and checks have them as their first axis."""
         with self._busy:
-            out = self._results([*leaves, switches, step, keys, *values.values()])
-        count = self._leaves
-        return out[:count], out[count], out[count + 1 : count + 1 + self._records], out[-1]
+            out = self._run(count, [*leaves, switches, step.clone(), keys, *values.values()])
+        return out[: self._leaves], out[self._leaves], out[self._leaves + 1 : -1], out[-1]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "NativeStep":
-        """Itself, as functions are: its code names the arrays that are kept."""
+        """Itself, as functions are: its code goes by the addresses of what is kept."""
         return self
 
-    def _results(self, given: list[Tensor]) -> list[Tensor]:
+    def _run(self, count: int, given: list[Tensor]) -> list[Tensor]:
         self._renew()
-        tensors, arrays = dict(self._kept), {}
-        for name, place in self._inputs:
+        tensors = {}
+        for place, name, slot in self._inputs:
             tensors[name] = tensor = given[place].detach().contiguous()
-            arrays[name] = tensor.numpy().reshape(-1)
-        for buffer in self._outs:
-            tensors[buffer.name] = tensor = torch.empty(buffer.size, dtype=buffer.dtype)
-            arrays[buffer.name] = tensor.numpy()
-        self._step(tensors, arrays)
-        return [given[one] if isinstance(one, int) else self._out(one, tensors) for one in self._outputs]
+            self._addresses[slot] = tensor.data_ptr()
+        turns = [one.buffers(count) for one in self._made]
+        buffers = np.array([[turn.data_ptr() for turn in pair] for pair in turns], np.int64).reshape(-1, 2)
+        self._addresses[self._moves[:, 0]] = buffers[:, 0]
+        fixed = self._addresses, self._moves, buffers, given[self._leaves + 1].numpy().reshape(1)
+        first, *others = self._parts
+        if isinstance(first, Foreign) or others:
+            self._in_parts(count, fixed, tensors, turns)
+        else:
+            first(*fixed, count)
+        made = iter(turns)
+        return [given[k] if one is None else next(made)[one.last(count)] for k, one in enumerate(self._outputs)]
 
-    def _out(self, layout: _Layout, tensors: dict[str, Tensor]) -> Tensor:
-        out = layout.of(tensors)
-        return out.clone() if layout.buffer in self._constants else out
+    def _in_parts(
+        self, count: int, fixed: tuple[Any, Any, Any, Any], tensors: dict[str, Tensor], turns: list[Any]
+    ) -> None:
+        """Steps whose native parts have calls of torch between them."""
+        known = self._kept | {name: tensor.reshape(-1) for name, tensor in tensors.items()}
+        named = [(one, turn) for one, turn in zip(self._made, turns, strict=True) if one.named & self._foreign]
+        for number in range(count):
+            for one, turn in named:
+                known[one.name] = one.written(turn, number)
+                if number and one.from_:
+                    known[one.from_] = one.written(turn, number - 1)
+            for part in self._parts:
+                if isinstance(part, Foreign):
+                    part.run(known)
+                else:
+                    part(*fixed, 1)
+            _cpu_calls.moved(*fixed, number)
 
     def _renew(self) -> None:
         """Copies of parameters that were written to, anew; small ones always, since not all writes are counted."""
@@ -203,438 +147,39 @@ class NativeStep:
                 self._seen[place] = now
 
 
-class _Writer:
-    """Writes a traced step down.
+class _Output:
+    """What a step writes and returns at a place.
 
     Attributes:
-        parts: native functions with the names of their buffers, and calls of torch, in order.
-        outputs: what the step returns, in order: layouts, or places among the inputs.
-        inputs: names of the buffers that come in, and the place of each.
-        outs: buffers that are made for each step.
-        kept: tensors that are kept or constant, by name.
-        constants: names of those that are constant.
-        copies: (what the model holds, what is read in its place), where the model's entries do not lie in order.
+        name: of its buffer.
+        slot: place of its address.
+        from_: name of the buffer through which it comes in at the next step; None for what is recorded.
+        into: place of the address of that, or -1.
+        bytes: of a record.
+        named: names of both buffers.
     """
 
-    def __init__(self, traced: Traced, worlds: int) -> None:
-        self._worlds, self._graph = worlds, traced.module.graph
-        self._module = traced.module
-        self._nodes = list(self._graph.nodes)
-        self._meta: dict[Node, Any] = {}  # layouts, as tensors without memory
-        self._source: dict[Node, Node] = {}  # whose entries a node has, in the same order
-        self._buffer: dict[Node, Buffer | list[Buffer]] = {}
-        self._kind: dict[Node, str] = {}
-        self._level: dict[Node, int] = {}
-        self.copies: list[tuple[Tensor, Tensor]] = []
-        order = {node: place for place, node in enumerate(n for n in self._nodes if n.op == "placeholder")}
-        self._place = order
-        for node in self._nodes:
-            if node.op != "output":
-                self._classify(node)
-        self._results: list[Any] = _given(self._graph.output_node(), 0)
-        self._stored = self._to_store()
-        self._allot()
-        self.foreign: dict[str, Foreign] = {}
-        self.loops: dict[str, str] = {}
-        self._views: dict[str, _Layout] = {}
-        self._lines: list[str] = []
-        self._write()
-        self.outputs = [self._output(node) for node in self._results]
-        named = {layout.buffer for layout in self._views.values()} | {
-            layout.buffer for part in self.foreign.values() for layout in part.layouts()
-        }
-        named |= {one.buffer for one in self.outputs if isinstance(one, _Layout)}
-        buffers = self._all()
-        self.inputs = [(f"given{k}", k) for k in order.values() if f"given{k}" in named]
-        self.outs = [one for one in buffers if one.kind == "out"]
-        self.kept = {one.name: _kept(one) for one in buffers if one.kind in ("constant", "kept")}
-        self.constants = {one.name for one in buffers if one.kind == "constant"}
+    def __init__(self, slots: dict[str, int], place: int, name: str, traced: Traced) -> None:
+        value = traced.outputs[place].meta["val"]
+        self.name, self.slot = name, slots[name]
+        self._shape, self._dtype = tuple(value.shape), value.dtype
+        self.from_ = f"given{place}" if place <= len(traced.leaves) else None
+        self.into = -1 if self.from_ is None else slots[self.from_]
+        self.bytes = value.numel() * value.dtype.itemsize
+        self.named = {name, self.from_}
 
-    # --- what each node is --------------------------------------------------------------------------------------------
+    def buffers(self, count: int) -> tuple[Tensor, Tensor]:
+        """Where so many steps write: two by turns, or records one after the other."""
+        if self.from_ is None:
+            rows = torch.empty(count, *self._shape, dtype=self._dtype)
+            return rows, rows
+        one = torch.empty(self._shape, dtype=self._dtype)
+        return one, one if count == 1 else torch.empty(self._shape, dtype=self._dtype)
 
-    def _classify(self, node: Node) -> None:
-        self._source[node] = node
-        needed = [self._level[other] for other in node.all_input_nodes]
-        self._level[node] = max(needed, default=0)
-        if node.op == "placeholder":
-            self._is(node, "given", _like(node.meta["val"]))
-            self._buffer[node] = self._new(f"given{self._place[node]}", "input", node.meta["val"])
-        elif node.op == "get_attr":
-            self._constant(node, getattr(self._module, str(node.target)))
-        elif node.target in _MADE or (
-            not node.all_input_nodes and torch.Tag.nondeterministic_seeded not in _tags(node)
-        ):
-            args = torch.fx.node.map_arg(node.args, lambda other: torch.zeros_like(self._meta[other], device="cpu"))
-            self._constant(node, node.target(*args, **node.kwargs))  # type: ignore[operator]
-            self._level[node] = 0
-        elif node.target is operator.getitem:
-            whole, place = _given(node, 0), _given(node, 1)
-            self._is(node, "view" if self._kind[whole] == "view" else "part", self._meta[whole][place])
-        elif node.target in _VIEWS and self._viewed(node):
-            pass
-        elif isinstance(node.meta["val"], Tensor) and node.meta["val"].numel() == 0:
-            self._constant(node, torch.empty(node.meta["val"].shape, dtype=node.meta["val"].dtype))
-            self._level[node] = 0
-        elif loops.is_pointwise(node) and self._collapses(node):
-            self._is(node, "pointwise", _like(node.meta["val"]))
-            self._level[node] = self._level_of_loop(node)
-        elif loops.is_reduction(node) and self._reduces(node):
-            self._is(node, "reduction", _like(node.meta["val"]))
-            self._level[node] = self._level_of_loop(node) + 1
-        else:
-            kind = "call" if self._written(node, loops.CALLS, self._call) else "foreign"
-            if kind == "foreign" and self._written(node, {node.target: nests.writer(node)}, self._nest):
-                kind = "nest"
-            if _sized_by_values(node) or node.target is aten.as_strided.default:  # which goes by memory, not entries
-                raise NotNativeError(f"what {node.target} returns depends on values or on memory for its shape")
-            self._is(node, kind, _like(node.meta["val"]))
-            self._level[node] += 1
+    def written(self, turn: tuple[Tensor, Tensor], number: int) -> Tensor:
+        """What the step of a number writes, flat."""
+        return (turn[0][number] if self.from_ is None else turn[number & 1]).reshape(-1)
 
-    def _written(self, node: Node, ways: Mapping[Any, Any], write: Callable[[Node], Any]) -> bool:
-        try:
-            return ways.get(node.target) is not None and write(node) is not None
-        except CallError:
-            return False
-
-    def _level_of_loop(self, node: Node) -> int:
-        """Of the loop of a node: after those loops whose stored entries it reads.
-
-        Loops of a level go by size, so one may read what a smaller one of the same level has stored.
-        """
-        level, into = self._level[node], self._domain_of_loop(node)
-        for other in node.all_input_nodes:
-            origin = self._origin(other)
-            if self._kind[origin] == "pointwise" and self._level[origin] == level:
-                inlined = self._source[other] is origin and self.domain(origin) == into
-                if not inlined and math.prod(self.domain(origin)) >= math.prod(into):
-                    return level + 1
-        return level
-
-    def _is(self, node: Node, kind: str, meta: Any) -> None:
-        self._kind[node], self._meta[node] = kind, meta
-
-    def _constant(self, node: Node, tensor: Tensor) -> None:
-        held, tensor = tensor.detach(), tensor.detach().contiguous()
-        if not held.is_contiguous():
-            self.copies.append((held, tensor))
-        name = f"c_{node.name}" if node.op != "get_attr" else f"c_{node.target}".replace(".", "_")
-        self._buffer[node] = self._new(name, "constant", tensor, tensor)
-        self._is(node, "made", _like(tensor))
-
-    def _new(self, name: str, kind: str, like: Tensor, tensor: Tensor | None = None) -> Buffer:
-        return Buffer(name, kind, like.dtype, like.numel(), tensor)
-
-    def _viewed(self, node: Node) -> bool:
-        """Whether a view of its source's buffer is one; sets what is known of it."""
-        source = _given(node, 0)
-        args = torch.fx.node.map_arg(node.args, lambda other: self._meta[other])
-        try:
-            meta = node.target(*args, **node.kwargs)  # type: ignore[operator]
-        except RuntimeError:
-            return False
-        self._is(node, "view", meta)
-        old = self._meta[source]
-        if isinstance(meta, Tensor) and _whole(meta) and _whole(old) and meta.numel() == old.numel():
-            self._source[node] = self._source[source]
-        return True
-
-    def domain(self, node: Node) -> tuple[int, int]:
-        """(rows, entries of each)."""
-        meta = self._meta[node]
-        if meta.numel() > 1 and meta.dim() and meta.shape[0] == self._worlds:
-            return self._worlds, meta.numel() // self._worlds
-        return 1, meta.numel()
-
-    def _collapses(self, node: Node) -> bool:
-        self._meta[node] = _like(node.meta["val"])
-        return all(self._strides(other, node) is not None for other in node.all_input_nodes)
-
-    def _strides(self, operand: Node, node: Node) -> tuple[int, int, int] | None:
-        """(offset, stride of rows, stride of entries) of an operand within the loop of a node; None where none fit."""
-        try:
-            view = self._meta[operand].expand(self._meta[node].shape).view(self.domain(node))
-        except RuntimeError:
-            return None
-        return view.storage_offset(), *view.stride()
-
-    def _reduces(self, node: Node) -> bool:
-        """Whether a reduction is one over all entries of each row."""
-        (operand,) = node.all_input_nodes
-        meta, rows = self._meta[operand], self.domain(operand)[0]
-        dims = loops.reduced(node, meta.dim())
-        kept = {dim for dim, size in enumerate(meta.shape) if dim not in dims and size > 1}
-        self._meta[node] = meta
-        return kept == ({0} if rows > 1 else set()) and meta.numel() > 0 and self._strides(operand, node) is not None
-
-    # --- what is stored where -----------------------------------------------------------------------------------------
-
-    def _to_store(self) -> set[Node]:
-        """Nodes of loops that are read outside their loop."""
-        stored = set()
-        for node in self._nodes:
-            if node.op == "output":
-                stored |= {self._source[other] for other in self._results}
-                continue
-            for other in node.all_input_nodes:
-                source = self._source[other]
-                if self._kind[node] == "view" and self._source[node] is source:
-                    continue
-                if not self._inlines(source, node):
-                    stored.add(source)
-        return stored
-
-    def _inlines(self, source: Node, node: Node) -> bool:
-        """Whether a node is worked out in the same loop as the source that it reads."""
-        if self._kind[source] != "pointwise" or self._kind[node] not in ("pointwise", "reduction"):
-            return False
-        into = self._domain_of_loop(node)
-        return self.domain(source) == into and self._loop_level(node) == self._level[source]
-
-    def _domain_of_loop(self, node: Node) -> tuple[int, int]:
-        return self.domain(node.all_input_nodes[0] if self._kind[node] == "reduction" else node)
-
-    def _loop_level(self, node: Node) -> int:
-        return self._level[node] - (self._kind[node] != "pointwise")
-
-    def _allot(self) -> None:
-        out = {self._source[node] for node in self._results}
-        out |= {_given(source, 0) for source in out if self._kind[source] == "part"}
-        out |= {self._origin(node) for node in out}
-        for node in self._nodes:
-            if self._kind.get(node) in ("reduction", "call", "nest", "foreign") or (
-                self._kind.get(node) == "pointwise" and node in self._stored
-            ):
-                kind, val = "out" if node in out else "kept", node.meta["val"]
-                if isinstance(val, tuple | list):
-                    self._buffer[node] = [self._new(f"{node.name}_{k}", kind, one) for k, one in enumerate(val)]
-                else:
-                    self._buffer[node] = self._new(f"b_{node.name}", kind, val)
-
-    def _origin(self, node: Node) -> Node:
-        """Whose buffer a node lies in."""
-        while self._kind[node] in ("view", "part"):
-            node = _given(node, 0)
-        return node
-
-    def _buffer_of(self, node: Node) -> Buffer:
-        while self._kind[node] == "view":
-            node = _given(node, 0)
-        if self._kind[node] == "part":
-            return self._buffer[_given(node, 0)][_given(node, 1)]  # type: ignore[index]
-        return self._buffer[node]  # type: ignore[return-value]
-
-    def _all(self) -> list[Buffer]:
-        found: dict[str, Buffer] = {}
-        for one in self._buffer.values():
-            found.update({buffer.name: buffer for buffer in (one if isinstance(one, list) else [one])})
-        return list(found.values())
-
-    def _layout(self, node: Node) -> _Layout:
-        meta = self._meta[node]
-        return _Layout(self._buffer_of(node).name, tuple(meta.shape), tuple(meta.stride()), meta.storage_offset())
-
-    def _as_eager(self, node: Node) -> _Layout:
-        """As torch has it in an eager step, for calls that add up in the order of memory."""
-        layout, val = self._layout(node), node.meta["val"]
-        memory = torch.empty_strided(val.shape, val.stride(), device="meta", dtype=torch.int8).untyped_storage()
-        sides = zip(layout.stride, val.stride(), val.shape, strict=True)
-        moved = memory.nbytes() == val.numel() and any(here != there for here, there, size in sides if size > 1)
-        return dataclasses.replace(layout, eager=tuple(val.stride())) if moved else layout
-
-    def _output(self, node: Node) -> _Layout | int:
-        buffer, layout = self._buffer_of(node), self._layout(node)
-        if buffer.kind == "input":
-            place = int(buffer.name.removeprefix("given"))
-            source = self._meta[self._origin(node)]
-            if _whole(self._meta[node]) and source.shape == layout.shape:
-                return place
-        return layout
-
-    # --- the code -----------------------------------------------------------------------------------------------------
-
-    def _write(self) -> None:
-        kinds = ("pointwise", "reduction", "call", "nest", "foreign")
-        work = [node for node in self._nodes if self._kind.get(node) in kinds]
-        for level in range(max((self._level[node] for node in work), default=0) + 1):
-            of_it = [node for node in work if self._loop_level(node) == level]
-            looped = [node for node in of_it if self._kind[node] in ("pointwise", "reduction")]
-            domains = dict.fromkeys(self._domain_of_loop(node) for node in looped)
-            for domain in sorted(domains, key=lambda one: one[0] * one[1]):
-                self._loop(domain, [node for node in looped if self._domain_of_loop(node) == domain])
-            for node in of_it:
-                if self._kind[node] == "call":
-                    self._lines += self._call(node, self._array) or []
-                elif self._kind[node] == "nest":
-                    self._add_nest(self._nest(node, self._view_of))
-                elif self._kind[node] == "foreign":
-                    self.foreign[f"foreign{len(self.foreign)}"] = self._foreign(node)
-                    self._lines.append(f"foreign{len(self.foreign) - 1}.run(tensors)")
-
-    def code(self) -> str:
-        """The step as a function of its tensors and of flat arrays of those that come in or go out."""
-        fresh = {one.name for one in self._all() if one.kind in ("input", "out")}
-        views = [(name, one) for name, one in self._views.items() if one.buffer in fresh]
-        lines = [f"{name} = {one.cut}" for name, one in views] + self._lines
-        return "\n    ".join(["def step(tensors, arrays):", *lines, "return"]) + "\n"
-
-    def names(self) -> dict[str, Any]:
-        """What the code names: views of what is kept or constant, calls of torch; loops come besides."""
-        kept = {name: one for name, one in self._views.items() if one.buffer in self.kept}
-        return {**{name: one.array(self.kept[one.buffer]) for name, one in kept.items()}, **self.foreign}
-
-    def _array(self, node: Node, shape: Sequence[int]) -> str:
-        """A node's entries as an array of some shape."""
-        meta, name = self._meta[node], self._buffer_of(node).name
-        if _whole(meta):
-            return self._view(_Layout(name, tuple(shape), (), meta.storage_offset()))
-        view = self._view(_Layout(name, tuple(meta.shape), tuple(meta.stride()), meta.storage_offset()))
-        return f"np.ascontiguousarray({view}).reshape({tuple(shape)})"
-
-    def _result(self, buffer: Buffer, shape: Sequence[int]) -> str:
-        return self._view(_Layout(buffer.name, tuple(shape), (), 0))
-
-    def _view(self, layout: _Layout) -> str:
-        form = ("x".join(map(str, one)) for one in (layout.shape, layout.stride, (layout.offset,)))
-        name = "__".join([layout.buffer, *form])
-        self._views[name] = layout
-        return name
-
-    def _foreign(self, node: Node) -> "Foreign":
-        args: Any = torch.fx.node.map_arg(node.args, self._as_eager)  # type: ignore[arg-type]
-        buffers, val = self._buffer[node], node.meta["val"]
-        many = isinstance(buffers, list)
-        results = [
-            _Layout(buffer.name, tuple(one.shape), _like(one).stride(), 0)
-            for buffer, one in zip(buffers if many else [buffers], val if many else [val], strict=True)  # type: ignore[list-item]
-        ]
-        return Foreign(node.target, args, node.kwargs, results)  # type: ignore[arg-type]
-
-    def _call(self, node: Node, array: Callable[[Node, Sequence[int]], str] | None = None) -> list[str] | None:
-        """Lines that call a loop of denizen's own; raises `CallError` where it cannot be called so."""
-
-        def given(one: Any) -> Any:
-            return loops.Argument(one, self._meta[one], array or _nothing) if isinstance(one, Node) else one
-
-        arguments: Any = torch.fx.node.map_aggregate(list(node.args), given)
-        buffers = self._buffer.get(node, [None] * 4)
-        results = [
-            loops.Result(buffer, self._result if array else _nothing)
-            for buffer in (buffers if isinstance(buffers, list) else [buffers])
-        ]
-        return loops.CALLS[node.target](node, arguments, results)
-
-    def _nest(self, node: Node, view: Callable[[Any, Tensor], str] | None = None) -> nests.Nest:
-        """Loops of one operation; raises `CallError` where they cannot be written."""
-
-        def given(one: Any) -> Any:
-            return loops.Argument(one, self._meta[one], _nothing) if isinstance(one, Node) else one
-
-        nest = nests.Nest(view or _nothing)
-        write = nests.writer(node)
-        assert write is not None
-        arguments: Any = torch.fx.node.map_aggregate(list(node.args), given)
-        write(nest, node, arguments, loops.Result(self._buffer.get(node), _nothing))
-        return nest
-
-    def _view_of(self, one: Node | Buffer, meta: Tensor) -> str:
-        buffer = one if isinstance(one, Buffer) else self._buffer_of(one)
-        return self._view(_Layout(buffer.name, tuple(meta.shape), tuple(meta.stride()), int(meta.storage_offset())))
-
-    def _add_nest(self, nest: nests.Nest) -> None:
-        name = f"loop{len(self.loops)}"
-        self.loops[name] = nest.code(name)
-        call = f"{name}({', '.join(nest.takes.values())})"
-        self._lines.append(f"refuse({call})" if nest.checked else call)
-
-    def _loop(self, domain: tuple[int, int], nodes: list[Node]) -> None:
-        rows, entries = domain
-        takes: dict[str, str] = {}  # the array of each parameter
-        head: list[str] = []
-        body: list[str] = []
-        tail: list[str] = []
-        known: dict[Any, str] = {}
-        local = {node: f"v{place}" for place, node in enumerate(nodes)}
-
-        def operand(one: Any, node: Node) -> str:
-            if not isinstance(one, Node):
-                return loops.literal(one)
-            if self._source[one] in local and self._inlines(self._source[one], node):
-                return local[self._source[one]]
-            strides = self._strides(one, node if self._kind[node] == "pointwise" else one)
-            assert strides is not None
-            offset, row, entry = strides
-            key = self._buffer_of(one).name, *strides
-            if key not in known:
-                known[key] = name = f"x{len(known)}"
-                of_rows, of_entries = rows > 1 and row != 0, entries > 1 and entry != 0
-                shape = [size for size, there in ((rows, of_rows), (entries, of_entries)) if there]
-                stride = [size for size, there in ((row, of_rows), (entry, of_entries)) if there]
-                takes[name] = self._view(_Layout(key[0], tuple(shape or (1,)), tuple(stride or (1,)), offset))
-                if not of_entries:
-                    head.append(f"{name}s = {name}[{'w' if of_rows else 0}]")
-                    known[key] = f"{name}s"
-                else:
-                    known[key] = f"{name}[w, i]" if of_rows else f"{name}[i]"
-            return known[key]
-
-        at = ", ".join([*(["w"] if rows > 1 else []), *(["i"] if entries > 1 else [])]) or "0"
-        for node in nodes:
-            args = [operand(one, node) for one in node.args]
-            if self._kind[node] == "reduction":
-                name = f"r{len(tail)}"
-                begin, more, end = loops.reduction(node, args[0], name)
-                takes[f"{name}o"] = self._result(self._buffer[node], (rows,))  # type: ignore[arg-type]
-                head.append(begin)
-                body.append(more)
-                tail.append(f"{name}o[{'w' if rows > 1 else 0}] = {end}")
-                continue
-            body.append(f"{local[node]} = {loops.pointwise(node, args)}")
-            if node in self._stored:
-                name = f"o{len(takes)}"
-                shape = [size for size in domain if size > 1] or [1]
-                takes[name] = self._result(self._buffer[node], shape)  # type: ignore[arg-type]
-                body.append(f"{name}[{at}] = {local[node]}")
-        if not takes:
-            return
-        inner = [f"for i in range({entries}):", *[f"    {line}" for line in body]] if entries > 1 else body
-        lines = [*head, *inner, *tail]
-        lines = [f"for w in range({rows}):", *[f"    {line}" for line in lines]] if rows > 1 else lines
-        name = f"loop{len(self.loops)}"
-        self.loops[name] = "\n    ".join([f"def {name}({', '.join(takes)}):", *lines]) + "\n"
-        self._lines.append(f"{name}({', '.join(takes.values())})")
-
-
-def _sized_by_values(node: Node) -> bool:
-    """Whether the shape of what an operation returns depends on values, as of entries where a mask is true."""
-    picks = node.target in (aten.index.Tensor, aten._unsafe_index.Tensor)
-    masks = picks and any(other.meta["val"].dtype in (torch.bool, torch.uint8) for other in _given(node, 1) if other)
-    return masks or (torch.Tag.dynamic_output_shape in _tags(node) and not picks)
-
-
-def _tags(node: Node) -> Sequence[torch.Tag]:
-    return getattr(node.target, "tags", ())
-
-
-def _given(node: Node, place: int) -> Any:
-    """An argument of a node."""
-    return node.args[place]
-
-
-def _nothing(*_: Any) -> str:
-    return ""
-
-
-def _kept(buffer: Buffer) -> Tensor:
-    return torch.zeros(buffer.size, dtype=buffer.dtype) if buffer.tensor is None else buffer.tensor
-
-
-def _like(value: Any) -> Any:
-    """Without memory, in order."""
-    if isinstance(value, tuple | list):
-        return [_like(one) for one in value]
-    return torch.empty(value.shape, dtype=value.dtype, device="meta")
-
-
-def _whole(meta: Tensor) -> bool:
-    """Whether entries lie in order, one after the other."""
-    return meta.is_contiguous()
+    def last(self, count: int) -> int:
+        """Which of two was written last."""
+        return 0 if self.from_ is None else (count - 1) & 1

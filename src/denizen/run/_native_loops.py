@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numba
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from denizen.ops import (
+    _cpu_calls,
     _cpu_cell_moves,
     _cpu_draws,
     _cpu_forming,
@@ -29,15 +30,15 @@ aten, own = torch.ops.aten, torch.ops.denizen
 
 
 _LOOPS = {
-    *("_draw_blocks", "_draw_ids", "_words_blocks", "_words_ids", "_sum_counts", "_PUSH_UP_TO", "_NO_MASK", "_taken"),
+    *("_draw_blocks", "_draw_ids", "_words_blocks", "_words_ids", "_sum_counts", "_PUSH_UP_TO", "_taken"),
     *("_seated", "_sum_whole", "_sum_real", "_form", "_place", "_pair", "_step_aside", "_fill", "_settle", "_bin"),
-    *("_sum", "_spoil", "_exponential"),
+    *("_sum", "_spoil", "_exponential", "_clear", "_copy", "whole", "strided", "invoke", "moved"),
 }
 
 
-_OWN = (
+_MODULES = (
     *(_cpu_cell_moves, _cpu_draws, _cpu_forming, _cpu_neighbours, _cpu_pairing, _cpu_pairs, _cpu_placing, _cpu_slots),
-    _cpu_stepping,
+    *(_cpu_stepping, _cpu_calls),
 )
 
 
@@ -320,13 +321,14 @@ def _drawn(values: Argument, gates: str, num: int, hazard: bool, draw: list[Any]
     worlds = draw[1].meta.shape[0]
     bad = out[-1].rows(worlds)
     given = f"{values.rows()}, {gates}, {hazard}, {named}{counter}, {out[0].rows(worlds, num)}, {bad}"
-    return [f"{bad}[:] = 0", f"_draw_{kind}({given}, 0, {num})"]
+    return [f"_clear({bad})", f"_draw_{kind}({given}, 0, {num})"]
 
 
 def _draw_mask(node: Node, args: list[Any], out: list[Result]) -> list[str]:
     values, hazard, *draw = args
     worlds, num = values.meta.shape
-    return _drawn(values, f"none({worlds}), none({worlds})", num, hazard, draw, out)
+    none = constant(np.empty((worlds, 0), np.int8))
+    return _drawn(values, f"{none}, {none}", num, hazard, draw, out)
 
 
 def _draw_among(node: Node, args: list[Any], out: list[Result]) -> list[str]:
@@ -393,8 +395,8 @@ def _form_ties(node: Node, args: list[Any], out: list[Result]) -> list[str]:
     new, after = (one.rows(total, slots) for one in out[:2])
     draws = f"{_ids(ids) if ids.meta.numel() else '_NOBODY'}, {key.rows()}, int({step.one}), np.uint64({draw.one})"
     return [
-        f"{new}[:] = {who.rows(total, slots)}",
-        f"{after}[:] = {until.rows(total, slots)}",
+        f"_copy({out[0].rows(total * slots)}, {who.flat})",
+        f"_copy({out[1].rows(total * slots)}, {until.flat})",
         f"_form({seat.rows()}, {lasts.rows()}, {draws}, np.uint64({stream}), {pools}, {sides}, {new}, {after}, "
         f"{out[2].rows(worlds, 2)}, 0, {worlds})",
     ]
@@ -482,44 +484,27 @@ def _sum_pairs(node: Node, args: list[Any], out: list[Result]) -> list[str]:
     reach = f"np.float32({radius!r}), {reach_of(size[-1], counts[-1], radius)}"
     function = ", ".join(map(constant, _cpu_pairs._arrays(program)))
     return [
-        f"{total}[:] = 0",
+        f"_clear({out[0].rows(worlds * num * outputs)})",
         f"_sum({given}, {spec}, {reach}, {function}, {total}, _NOBODY, False, 0, {num})",
         f"_spoil({start.rows()}, {num}, {total})",
     ]
 
 
-_ARRAYS: dict[str, np.ndarray] = {}
+ARRAYS: dict[str, np.ndarray] = {
+    "_NOBODY": np.empty((0, 0), np.int64),
+    "_NO_ROWS": np.empty((1, 0), np.int64),
+    "_NO_BYTE": np.zeros((1, 1), np.int8),
+    "_NO_MASK_ROWS": np.empty((0, 0), np.int8),
+    "_NO_MASK": _cpu_neighbours._NO_MASK,
+}
 
 
 def constant(array: np.ndarray) -> str:
     """Names an array that never changes; those of equal entries have one name."""
     form = "x".join(map(str, (array.dtype, *array.shape)))
     name = f"k_{form}_{hashlib.blake2b(array.tobytes(), digest_size=8).hexdigest()}"
-    _ARRAYS[name] = array
+    ARRAYS[name] = array
     return name
-
-
-def _stack(node: Node, args: list[Any], out: list[Result]) -> list[str]:
-    parts: list[Argument] = args[0]
-    dim: int = args[1] if len(args) > 1 else 0
-    shape = node.meta["val"].shape
-    whole, before = out[0].rows(*shape), ":, " * (dim % len(shape))
-    given = [part.rows() if part.meta.dim() else part.one for part in parts]
-    return [f"{whole}[{before}{place}] = {part}" for place, part in enumerate(given)]
-
-
-def _cat(node: Node, args: list[Any], out: list[Result]) -> list[str]:
-    parts: list[Argument] = args[0]
-    dim: int = args[1] if len(args) > 1 else 0
-    shape = node.meta["val"].shape
-    dim, begin, lines = dim % len(shape), 0, []
-    if any(part.meta.dim() != len(shape) for part in parts):
-        raise CallError("an empty part")
-    for part in parts:
-        end = begin + part.meta.shape[dim]
-        lines.append(f"{out[0].rows(*shape)}[{':, ' * dim}{begin}:{end}] = {part.rows(*part.meta.shape)}")
-        begin = end
-    return lines
 
 
 CALLS: dict[Any, Callable[[Node, list[Any], list[Result]], list[str]]] = {
@@ -539,57 +524,15 @@ CALLS: dict[Any, Callable[[Node, list[Any], list[Result]], list[str]]] = {
     own.settle_rows.default: _settle_rows,
     own.bin_agents.default: _bin_agents,
     own.sum_pairs.default: _sum_pairs,
-    aten.stack.default: _stack,
-    aten.cat.default: _cat,
 }
 
 
-def function(written: Mapping[str, str], code: str, names: Mapping[str, Any]) -> Callable[..., None]:
-    """The function `step` of some code, which calls the loops that are written beside it.
-
-    Args:
-        written: code of each loop by name.
-        code: of the step, which numba does not see.
-        names: what it names besides.
-    """
-    known: dict[str, Any] = {
-        "np": np,
-        "none": _none,
-        "strided": _strided,
-        "refuse": _refuse,
-        "_NOBODY": np.empty((0, 0), np.int64),
-        "_NO_ROWS": np.empty((1, 0), np.int64),
-        "_NO_BYTE": np.zeros((1, 1), np.int8),
-        "_NO_MASK_ROWS": np.empty((0, 0), np.int8),
-        **{name: array for name, array in _ARRAYS.items() if name in code},
-        **names,
-    }
-    for module in _OWN:
-        known.update({name: value for name, value in vars(module).items() if name in _LOOPS})
-    known.update({name: _compiled(name, text) for name, text in written.items()})
-    exec(code, known)  # noqa: S102 - likewise
-    return known["step"]
+OWN = {name: value for module in _MODULES for name, value in vars(module).items() if name in _LOOPS}
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled(name: str, text: str) -> Callable[..., None]:
+def compiled(name: str, text: str) -> Callable[..., None]:
     """A loop, which further runs of a model find compiled."""
     found: dict[str, Any] = {"np": np}
     exec(text, found)  # noqa: S102 - written above, from operations and numbers of the graph
     return numba.njit(nogil=True, error_model="numpy")(found[name])
-
-
-def _refuse(outside: bool) -> None:
-    """End a step in which an entry at a place was asked for that there is not; eager steps say which."""
-    if outside:
-        raise IndexError("a place is out of range")
-
-
-@functools.cache
-def _none(worlds: int) -> np.ndarray:
-    return np.empty((worlds, 0), np.int8)
-
-
-def _strided(array: np.ndarray, shape: tuple[int, ...], stride: tuple[int, ...]) -> np.ndarray:
-    size = array.itemsize
-    return np.lib.stride_tricks.as_strided(array, shape, [size * one for one in stride])

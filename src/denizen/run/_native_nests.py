@@ -184,6 +184,36 @@ def _pad(nest: Nest, node: Node, args: list[Any], out: loops.Result) -> None:
     nest.line(f"{nest.entry(out.buffer, inner, at)} = {nest.entry(source.node, meta, at)}")
 
 
+def _stack(nest: Nest, node: Node, args: list[Any], out: loops.Result) -> None:
+    parts, shape = args[0], node.meta["val"].shape
+    dim = (args[1] if len(args) > 1 else 0) % len(shape)
+    for place, part in enumerate(parts):
+        at = nest.loop(part.meta.shape)
+        to = _out(nest, out, shape, [*at[:dim], str(place), *at[dim:]])
+        nest.line(f"{to} = {nest.entry(part.node, part.meta, at)}")
+        nest.close()
+
+
+def _cat(nest: Nest, node: Node, args: list[Any], out: loops.Result) -> None:
+    parts, shape = args[0], node.meta["val"].shape
+    dim, begin = (args[1] if len(args) > 1 else 0) % len(shape), 0
+    for part in parts:
+        if part.meta.numel() == 0:
+            continue
+        size = part.meta.shape[dim]
+        at = nest.loop(part.meta.shape)
+        to = nest.entry(out.buffer, torch.empty(shape, device="meta").narrow(dim, begin, size), at)
+        nest.line(f"{to} = {nest.entry(part.node, part.meta, at)}")
+        nest.close()
+        begin += size
+
+
+def copied(nest: Nest, source: Any, meta: Tensor, out: Any) -> None:
+    """Entries of any layout in order."""
+    at = nest.loop(meta.shape)
+    nest.line(f"{nest.entry(out, torch.empty(meta.shape, device='meta'), at)} = {nest.entry(source, meta, at)}")
+
+
 def _cumsum(nest: Nest, node: Node, args: list[Any], out: loops.Result) -> None:
     source, dim = args
     meta = source.meta
@@ -221,6 +251,8 @@ def reduction(nest: Nest, node: Node, args: Sequence[Any], out: loops.Result) ->
 
 
 NESTS: dict[Any, Callable[[Nest, Node, list[Any], loops.Result], None]] = {
+    aten.stack.default: _stack,
+    aten.cat.default: _cat,
     aten.index.Tensor: _index,
     aten.gather.default: _gather,
     aten.scatter_add.default: _scattered(adds=True),
@@ -234,7 +266,9 @@ NESTS: dict[Any, Callable[[Nest, Node, list[Any], loops.Result], None]] = {
 def writer(node: Node) -> Callable[[Nest, Node, list[Any], loops.Result], None] | None:
     """What writes the nest of an operation; None where nothing does."""
     values = [node.meta["val"], *(other.meta["val"] for other in node.all_input_nodes)]
-    if not all(isinstance(value, Tensor) and value.dtype in NAMES and value.numel() for value in values):
+    if not all(isinstance(value, Tensor) and value.dtype in NAMES for value in values):
+        return None
+    if not all(value.numel() for value in values) and node.target is not aten.cat.default:
         return None
     if loops.is_pointwise(node):
         return pointwise

@@ -524,6 +524,8 @@ class Run(Results):
                 self._give_up_capture(error)
                 if store is not None:
                     store.drop(start)
+        if self._log is None and not self._asking and self._timed_steps and self._stepper.takes_several:
+            return self._leap(run_state, start, stop, store)
         rows = []
         for step in range(start, stop):
             with first_step_guard(self.model) if step == 0 and not self._timed_steps else contextlib.nullcontext():
@@ -537,6 +539,22 @@ class Run(Results):
             if store is not None and store.due(step + 1):
                 store.put(step + 1, self._stepper.state(run_state))
         return run_state, [torch.stack(column, dim=1) for column in zip(*rows, strict=True)]
+
+    def _leap(
+        self, run_state: RunState, start: int, stop: int, store: SnapshotStore | None
+    ) -> tuple[RunState, list[Tensor]]:
+        """The same in as few calls as there are snapshots."""
+        parts = []
+        while start < stop:
+            end = next((step for step in range(start + 1, stop) if store is not None and store.due(step)), stop)
+            run_state, records = self._stepper.advance_several(run_state, end - start)
+            parts.append(records)
+            start = end
+            if store is not None and store.due(end):
+                store.put(end, self._stepper.state(run_state))
+        return run_state, [
+            column[0] if len(column) == 1 else torch.cat(column, dim=1) for column in zip(*parts, strict=True)
+        ]
 
     def _give_up_capture(self, error: NotCapturedError) -> None:
         warn_not_captured("steps", error)

@@ -48,30 +48,31 @@ class Traced:
     @property
     def new_leaves(self) -> list[Node]:
         """State after the step."""
-        return self._outputs[: len(self.leaves)]
+        return self.outputs[: len(self.leaves)]
 
     @property
     def new_switches(self) -> Node:
         """Switches after the step."""
-        return self._outputs[len(self.leaves)]
+        return self.outputs[len(self.leaves)]
 
     @property
     def records(self) -> list[Node]:
         """One for each series, `[worlds, …]`."""
-        return self._outputs[len(self.leaves) + 1 : -1 - self.num_logged]
+        return self.outputs[len(self.leaves) + 1 : -1 - self.num_logged]
 
     @property
     def logged(self) -> list[Node]:
         """Masks and columns of logged events, and identities, `[worlds, agents]` each; see `FlatWorld.step`."""
-        return self._outputs[len(self._outputs) - 1 - self.num_logged : -1]
+        return self.outputs[len(self.outputs) - 1 - self.num_logged : -1]
 
     @property
     def bad(self) -> Node:
         """int8 `[worlds, checks]`."""
-        return self._outputs[-1]
+        return self.outputs[-1]
 
     @property
-    def _outputs(self) -> list[Any]:
+    def outputs(self) -> list[Any]:
+        """What a step returns, in order: new leaves, switches, records, what is logged, checks."""
         return list(self.module.graph.output_node().args[0])  # type: ignore[arg-type]
 
     @property
