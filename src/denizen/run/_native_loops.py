@@ -349,7 +349,7 @@ def _draw_exponential(node: Node, args: list[Any], out: list[Result]) -> list[st
     draw = f"{key.rows()}, np.uint64({step.one}), np.uint64({stream})"
     bad = out[1].rows(worlds)
     given = f"{rates.rows()}, {where.rows()}, {named}, {draw}, {out[0].rows(worlds, num)}, {bad}"
-    return [f"{bad}[:] = 0", f"_exponential({given}, 0, {num})"]
+    return [f"_clear({bad})", f"_exponential({given}, 0, {num})"]
 
 
 def _sum_counts(node: Node, args: list[Any], out: list[Result]) -> list[str]:
