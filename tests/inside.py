@@ -50,6 +50,18 @@ class Inside:
         """Sums over neighbours push from active senders up to this share of them, and pull beyond."""
         self._set("denizen.ops._cpu_neighbours._PUSH_UP_TO", share)
 
+    def sorted_pairs(self) -> None:
+        """Near pairs on a GPU are sorted as those of many agents."""
+        self._set("denizen.ops._cuda_pairs._GATHERED", 0)
+
+    def triton_of(self, game: str) -> None:
+        """The kernels of this game of the zoo are Triton's, also for tensors of the CPU."""
+        self._set(f"denizen.zoo.{game}._fast.variant", lambda device: "triton")
+
+    def few_foragers(self, count: int) -> None:
+        """So many worlds of foragers or fewer are stepped by several programs each."""
+        self._set("denizen.zoo.foraging._launch.FEW", count)
+
     def short_films(self, steps: int) -> None:
         """The film at the end of a training has so many steps."""
         self._set("denizen.app._trained.FILM_STEPS", steps)

@@ -1,16 +1,13 @@
 """What notebooks show: text and pictures of results, without magics, and progress without ipywidgets."""
 
 import copy
-import io
 import sys
 from types import SimpleNamespace
 
 import pytest
-import rich
 import torch
 
 import denizen as dz
-from denizen._printing import Console, progress
 from denizen.space import generators
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.sir import SIR, sir
@@ -84,30 +81,6 @@ def test_names_are_text_and_no_html(run: dz.run.Run) -> None:
     assert "[bold]b[/]" in found
 
 
-def test_progress_without_ipywidgets_is_a_line_of_text(monkeypatch, recwarn) -> None:
-    monkeypatch.setitem(sys.modules, "ipywidgets", None)
-    monkeypatch.setattr(rich, "_console", Console(force_jupyter=True, file=io.StringIO()))
-    out = io.StringIO()
-    monkeypatch.setattr(sys, "stdout", out)
-    with progress() as bar:
-        bar.update(bar.add_task("simulate", total=3, rate=""), advance=3)
-    assert "simulate" in out.getvalue()
-    assert "\x1b[1A" not in out.getvalue()  # which notebooks do not understand
-    assert not recwarn.list
-
-
-def test_trainings_show_progress_without_ipywidgets(monkeypatch, recwarn) -> None:
-    monkeypatch.setitem(sys.modules, "ipywidgets", None)
-    monkeypatch.setattr(rich, "_console", Console(force_jupyter=True, file=io.StringIO()))
-    out = io.StringIO()
-    monkeypatch.setattr(sys, "stdout", out)
-    env = CartPole()
-    dz.train(env, dz.rl.mlp(env, (8,)), dz.PPO(num_envs=4, num_steps=16), 128, device="cpu", compile=False)
-    assert "128/128 steps" in out.getvalue()
-    assert "\x1b[1A" not in out.getvalue()
-    assert not recwarn.list
-
-
 def test_texts_of_tables_are_whole_in_a_notebook(run: dz.run.Run, monkeypatch) -> None:
     wanted = str(run.summary())
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
@@ -130,25 +103,6 @@ def test_a_cell_is_called_by_its_number(monkeypatch) -> None:
     found = dz.doctor(make=make)
     assert "Cell In[7]:" in str(found)
     assert __file__ not in str(found)
-
-
-def test_progress_in_a_log_is_a_line_now_and_then(monkeypatch, inside) -> None:
-    out = io.StringIO()
-    monkeypatch.setattr(rich, "_console", Console(file=out, force_terminal=False, width=100))
-    inside.between_lines(0.0)
-    with progress() as bar:
-        task = bar.add_task("simulate", total=3, rate="")
-        for _ in range(3):
-            bar.advance(task)
-            bar.update(task, rate="5/s")
-        seen = out.getvalue()
-    assert [line.split()[0] for line in seen.splitlines()] == ["simulate"] * 3
-    assert "2/3" in seen
-    inside.between_lines(1e9)
-    before = len(out.getvalue())
-    with progress() as bar:
-        bar.update(bar.add_task("train", total=3, rate=""), advance=1)
-        assert len(out.getvalue()) == before
 
 
 def test_everything_public_is_listed() -> None:

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from denizen import ops
-from denizen.ops import _appending, _attribution
 
 STREAM = 12345
 
@@ -90,18 +89,6 @@ def test_shares_are_those_of_the_hazards(tools: Any) -> None:
     assert float(((counts - expected)[runs] ** 2 / expected[runs]).sum()) < 20.5  # chi squared of 5: p = 0.001
 
 
-def test_arrivals_are_exponential_to_the_last_digits() -> None:
-    first = torch.tensor([0, 1, 2**31, 2**32 - 1, 2**31 - 1, 123456789])
-    second = torch.tensor([0, 2**32 - 1, 0, 2**32 - 1, 5, 987654321])
-    odd = 2 * (first * 2**20 + second // 2**12) + 1
-    exact = [
-        -torch.log(torch.tensor(int(k), dtype=torch.float64)) + 53 * torch.log(torch.tensor(2.0).double()) for k in odd
-    ]
-    drawn = _attribution.arrival(first, second, torch.ones(6, dtype=torch.float64))
-    assert torch.allclose(drawn[[0, 1, 2, 4, 5]], torch.stack(exact)[[0, 1, 2, 4, 5]], rtol=1e-11)
-    assert abs(float(drawn[3]) * 2**53 - 1) < 1e-9
-
-
 def test_edges_in_another_order_and_agents_elsewhere_give_the_same_cause(tools: Any) -> None:
     generator = torch.Generator("cpu").manual_seed(0)
     n, edges = 50, 400
@@ -140,7 +127,8 @@ def test_appended_rows(tools: Any, worlds: int, capacity: int) -> None:
             for step, mask in enumerate(masks):
                 columns, now = [real, by, flag], torch.tensor(step + 7)
                 if reference:
-                    _appending._append_all(count, rows, mask, ids, now, columns, 1)
+                    with ops.reference_only():
+                        ops.append_events(count, rows, ids, now, 1, [ops.Happened(mask, columns)])
                 else:
                     ops.append_events(count, rows, ids, now, 1, [ops.Happened(mask, columns)])
             made.append((count, rows))

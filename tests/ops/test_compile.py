@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from denizen import ops
-from denizen.ops import _inductor
 
 AGENTS = 33
 
@@ -118,18 +117,6 @@ def test_registration(tools: Any, name: str) -> None:
     }[name]
     tests = ("test_schema", "test_faketensor", "test_autograd_registration")
     torch.library.opcheck(getattr(torch.ops.denizen, name).default, args, test_utils=tests)
-
-
-def test_the_key_of_graphs_on_disk_tells_the_code_of_operations(monkeypatch: Any, tmp_path: Any) -> None:
-    for name in ("nn", "ops"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "_one.py").write_text("a = 1")
-    monkeypatch.setattr(_inductor, "__file__", str(tmp_path / "ops" / "_inductor.py"))
-    keys = [_inductor._sources()]
-    for name in ("nn", "ops"):
-        (tmp_path / name / "_one.py").write_text("a = 2")
-        keys.append(_inductor._sources())
-    assert len(set(keys)) == 3
 
 
 def test_inductors_processes_are_started_for_cuda_alone(monkeypatch: Any) -> None:

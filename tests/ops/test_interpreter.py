@@ -43,14 +43,16 @@ def interpret(expression: str, examples: int) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:logging", "--color=no"]
     of_ops = [
         "attribution",
+        "attribution_internals",
         "couples",
-        "philox",
+        "philox_internals",
         "packed",
         "moves",
         "near",
         "pairs",
         "slots",
         "edges",
+        "edges_internals",
         "gradients",
         "worlds",
         "properties",

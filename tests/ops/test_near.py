@@ -7,7 +7,6 @@ import torch
 
 from denizen import ops
 from denizen.ops import PairBuilder
-from denizen.ops._library import variant
 from denizen.space import Space
 
 
@@ -27,7 +26,7 @@ def program(dims: int) -> str:
 
 @pytest.mark.parametrize(("dims", "torus"), list(itertools.product((1, 2, 3), (True, False))))
 @pytest.mark.parametrize(("worlds", "num", "side"), [(1, 1, 2.0), (2, 9, 3.1), (3, 41, 3.1), (2, 150, 7.3)])
-def test_sums_over_near_pairs(tools, monkeypatch, dims, torus, worlds, num, side):
+def test_sums_over_near_pairs(tools, inside, dims, torus, worlds, num, side):
     sizes = [float(torch.tensor(one)) for one in (side, 1.6 * side, 2.0)[:dims]]
     counts = Space(size=tuple(sizes), torus=torus)._cells(1.0, num)
     position = torch.rand(worlds, num, dims) * torch.tensor(sizes)
@@ -36,8 +35,8 @@ def test_sums_over_near_pairs(tools, monkeypatch, dims, torus, worlds, num, side
     present = (torch.rand(worlds, num) < 0.9).to(torch.int8)
     theirs, own, shared = torch.rand(worlds, num, 2), torch.rand(worlds, num, 1), torch.rand(worlds, 1)
     for few, ids, there in ((True, key, None), (False, key[:, :0], present), (False, key, present)):
-        if variant(position.device) == "triton" and not few:  # the sort as for many agents
-            monkeypatch.setattr("denizen.ops._cuda_pairs._GATHERED", 0)
+        if ops.variant(position.device) == "triton" and not few:  # the sort as for many agents
+            inside.sorted_pairs()
         if there is not None:  # those who are not there come last in any order
             there = there if ids.numel() else there[:1]
         binned = ops.bin_agents(position, ids, there, sizes, counts)

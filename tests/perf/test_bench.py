@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import io
 import json
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,16 +12,14 @@ from torch import nn
 
 from denizen import perf
 from denizen.errors import DataError, InputError
-from denizen.perf._bench import bench as _bench
-from denizen.perf._bench import measure as _bench_measure
 
 FAST = {"rounds": 5, "warm_up": 2}
 
 
 @pytest.fixture(autouse=True)
-def _short_rounds(monkeypatch):
+def _short_rounds(inside):
     """Times are not what is tested, so that a round may be as short as it likes."""
-    monkeypatch.setattr(_bench_measure, "ROUND", 1e-4)
+    inside.short_rounds(1e-4)
 
 
 class Net(nn.Module):
@@ -272,45 +269,6 @@ def test_makers_that_do_not_fit_are_told():
         perf.bench(lambda: 3, device="cpu")
 
 
-def test_ratios_have_an_interval_around_their_median():
-    assert _bench_measure.interval([2.0] * 9, [1.0] * 9) == (0.5, 0.5, 0.5)
-    value, low, high = _bench_measure.interval([1.0] * 9, [1.0, 1.1, 0.9] * 3)
-    assert low <= value == 1.0 <= high
-
-
-def test_on_cuda_phases_are_timed_by_events_without_waiting_in_between(monkeypatch):
-    calls = []
-
-    class Event:
-        def __init__(self, enable_timing):
-            assert enable_timing
-
-        def record(self, stream):
-            calls.append("event")
-
-        def elapsed_time(self, other):
-            return 1.5
-
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: calls.append("wait"))
-    x = torch.ones(3, requires_grad=True)
-    times = _bench_measure.phases_of(lambda: x.sum().backward(), perf.Variant(), torch.device("cuda"), 3)
-    assert (calls[0], calls[-1], calls.count("wait")) == ("wait", "wait", 2)
-    assert times["backward"] == [1.5] * 3
-    calls.clear()
-    _bench_measure.round_of(lambda: calls.append("step"), perf.Variant(), torch.device("cuda"), 3)
-    assert calls == ["step", "wait", "step", "step", "step", "wait"]
-
-
-def test_fp32_products_that_use_tf32_are_told_apart(monkeypatch):
-    monkeypatch.setattr(torch.backends, "cuda", SimpleNamespace(matmul=SimpleNamespace(allow_tf32=True)))
-    products = _bench_measure._Products(torch.device("cuda"))
-    with products:
-        torch.ones(2, 2) @ torch.ones(2, 2)
-    assert dict(products.seen) == {"tf32": 1}
-
-
 def test_a_plot_is_drawn(tmp_path):
     report = perf.bench(training(), batch=[2, 4], device="cpu", **FAST)
     report.plot(tmp_path / "p.png")
@@ -325,4 +283,4 @@ def test_kernels_are_counted_on_cuda():
     report = perf.bench(training(fused=True), batch=64, variants=["eager", "bf16", "compile"], **FAST)
     assert all(case.counts["kernels"] > 0 for case in report.cases)
     assert report.cases[2].counts["kernels"] <= report.cases[0].counts["kernels"]
-    assert _bench._facts(torch.device("cuda"))["card"]
+    assert report.facts["card"]

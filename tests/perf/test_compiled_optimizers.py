@@ -5,8 +5,6 @@ import torch
 from torch import nn
 
 import denizen as dz
-from denizen.perf import Variant
-from denizen.perf._bench.measure import phases_of
 
 CPU = torch.device("cpu")
 
@@ -36,20 +34,3 @@ def fresh():
 def test_the_doctor_causes_no_recompilation(device):
     report = dz.doctor(make=make, device=device, steps=4, rank=False)
     assert not {one.kind for one in report.findings} & {"recompile", "recompile-limit"}
-
-
-@pytest.mark.compile
-def test_phases_of_a_compiled_optimizer_are_timed_as_it_is():
-    step = make(CPU)
-    for _ in range(2):
-        step()
-    before = [*torch._dynamo.utils.compilation_time_metrics.get("_compile.compile_inner", [])]
-    times = phases_of(step, Variant.of("eager"), CPU, 2, compiled=True)
-    assert "optimizer" not in times
-    assert {"forward", "backward"} <= times.keys()
-    assert torch._dynamo.utils.compilation_time_metrics.get("_compile.compile_inner", []) == before
-    net = nn.Linear(2, 2)
-    optimizer = torch.optim.SGD(net.parameters(), 1e-3)
-    assert "optimizer" in phases_of(
-        lambda: (net(torch.ones(1, 2)).sum().backward(), optimizer.step()), Variant.of("eager"), CPU, 2
-    )

@@ -12,9 +12,6 @@ from torch.nn import functional as F
 
 from denizen import perf
 from denizen.errors import InputError
-from denizen.perf import TOLERANCES
-from denizen.perf._equivalent.compare import Rule
-from denizen.perf._equivalent.seeds import _judged
 
 _spec = importlib.util.spec_from_file_location("dotgat_small", Path(__file__).with_name("dotgat_small.py"))
 dotgat = importlib.util.module_from_spec(_spec)
@@ -300,15 +297,6 @@ def test_another_distribution_is_different(fault):
     verdict = perf.equivalent(Noisy(), Noisy(late=True, **fault), torch.ones(4, 8), seeds=200)
     assert verdict.level == "different", str(verdict)
     assert "by 3,999 shuffles" in verdict.distribution.why
-
-
-def test_the_error_level_holds_for_skewed_numbers_and_many_of_them():
-    generator, alarms = torch.Generator().manual_seed(0), 0
-    for _ in range(40):
-        a, b = torch.randn(2, 20, 30, generator=generator, dtype=torch.float64).exp()
-        alarms += _judged("", a, b, ["output"] * 30, Rule(TOLERANCES)).level == "different"
-    assert alarms == 0  # 0.04 expected
-    assert _judged("", a, 4 * b, ["output"] * 30, Rule(TOLERANCES)).level == "different"
 
 
 def test_what_does_not_vary_is_not_excused_by_statistics():

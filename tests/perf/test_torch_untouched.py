@@ -14,11 +14,9 @@ from torch.utils.data import DataLoader, TensorDataset, dataloader
 from torch.utils.data._utils import fetch
 
 import denizen as dz
-from denizen.perf._doctor.costs import Trial
-from denizen.perf._doctor.diagnosis import at
-from denizen.perf._doctor.subject import Subject
 from denizen.perf.simulated import simulated_device
-from denizen.perf.watch._places import Place
+
+from .trials import Place, Subject, Trial, at
 
 CLASSES = [
     torch.Tensor,

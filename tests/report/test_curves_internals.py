@@ -1,7 +1,10 @@
 """Curves of trainings on the page of a report."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from denizen.report._calibration import _per
 from denizen.report._training import POINTS, Training, curves_of
 
 
@@ -41,3 +44,8 @@ def test_roles_have_curves_of_their_own():
     assert [(c.name, c.colour) for c in curves_of([roles], "validation_return")] == [("hen", 1)]
     assert [c.name for c in curves_of([roles], "kl")] == ["fox"]
     assert [c.name for c in curves_of([roles], "steps")] == ["a"]
+
+
+def test_labels_of_dated_targets_name_their_days():
+    for every, told in ((7, "observed in 7 days"), (1, "observed in a day")):
+        assert _per(SimpleNamespace(every=every), "") == told

@@ -68,11 +68,11 @@ def test_the_numbers_are_there_without_scripts(chromium, file):
     context.close()
 
 
-def test_a_page_is_printed(chromium, tmp_path):
-    from denizen.app import _report
-
-    place = Page("A town").curves("Cases", None, [Curve("a", [1, 4, 2])]).write(tmp_path / "r.html")
-    _report._print(_report._chromium(), place, tmp_path / "r.pdf")
+def test_a_page_is_printed(chromium, tmp_path, command_line):
+    words = ("run", "sir", "--agents", "60", "--steps", "3", "--replicates", "2", "--quiet", "--out", tmp_path / "r")
+    assert command_line(*words)[0] == 0
+    code, _, err = command_line("report", tmp_path / "r", "--pdf", "--out", tmp_path / "r.html")
+    assert code == 0, err
     data = (tmp_path / "r.pdf").read_bytes()
     assert data.startswith(b"%PDF-")
     assert len(data) > 10_000

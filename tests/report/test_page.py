@@ -1,16 +1,13 @@
 import html.parser
 import json
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from denizen.errors import DataError, InputError, StorageError
+from denizen.errors import InputError, StorageError
 from denizen.report import Curve, Interval, Page, Panel
-from denizen.report._calibration import _per
-from denizen.report._markdown import page_of
 
 HOSTILE = "</script><script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"
 
@@ -155,15 +152,12 @@ def test_dates_stay_dates_on_axes_in_words_and_in_numbers():
     assert "dates" not in one_chart(Curve("a", [1, 2]), x=[1, 2])
 
 
-def test_pictures_of_a_folder_come_from_nowhere_else(tmp_path):
+def test_pictures_of_a_folder_come_from_nowhere_else(tmp_path, command_line):
     (tmp_path / "secret").write_bytes(b"secret")
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "report.md").write_text("# Found\n\n![a map](map.png)\n")
-    (tmp_path / "run" / "map.png").symlink_to(tmp_path / "secret")
-    with pytest.raises(DataError, match=r"map.png cannot be read: it leads out of the run folder"):
-        page_of(tmp_path / "run" / "report.md")
-
-
-def test_labels_of_dated_targets_name_their_days():
-    for every, told in ((7, "observed in 7 days"), (1, "observed in a day")):
-        assert _per(SimpleNamespace(every=every), "") == told
+    (tmp_path / "e/report").mkdir(parents=True)
+    (tmp_path / "e/experiment.json").write_text('{"name": "learners", "seeds": 2, "modes": ["fruits"]}')
+    (tmp_path / "e/report/report.md").write_text("# Found\n\n![a map](map.png)\n")
+    (tmp_path / "e/report/map.png").symlink_to(tmp_path / "secret")
+    code, _, err = command_line("report", tmp_path / "e")
+    assert code == 2
+    assert "map.png cannot be read: it leads out of the run folder" in " ".join(err.split())

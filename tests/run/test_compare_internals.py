@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from torch import Tensor
 
-from denizen._results.compare import compare_series, student
+from denizen._results import compare_series, student
 from denizen.report._comparison import headline
 
 

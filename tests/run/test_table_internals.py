@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from denizen._results.table import write_table
+from denizen._results import write_table
 
 
 def test_a_table_is_written_whole(tmp_path) -> None:

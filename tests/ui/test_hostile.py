@@ -8,7 +8,6 @@ import random
 import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("starlette", reason="starlette is not installed")
@@ -16,8 +15,7 @@ pytest.importorskip("httpx2", reason="httpx2 is not installed")
 
 from starlette.testclient import TestClient
 
-from denizen._results import banded
-from denizen.ui import _runs, make_app
+from denizen.ui import make_app
 from ui_runs import simulated, trained
 
 ODD = [float("nan"), float("inf"), -1, 10**400, 1 << 60, "\ud800", "=1+1", [], {}, [[{}]], None, True, "x" * 100_000]
@@ -124,13 +122,6 @@ def test_a_file_of_gigabytes_is_told_and_not_read(tmp_path):
     assert "larger than" in ask(tmp_path).get("/api/curves", params={"id": "0:pole"}).json()["runs"][0]["error"]
 
 
-def test_folders_in_circles_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(_runs, "LOOKS", 50)
-    for k in range(8):
-        (tmp_path / f"again-{k}").symlink_to(tmp_path)
-    assert ask(tmp_path).get("/api/runs").json()["cut"]
-
-
 def test_json_beside_runs_may_hold_anything(tmp_path):
     trained(tmp_path / "pole")
     row = {"run": "a", "mean": float("nan"), "low": float("-inf"), "high": 1e9}
@@ -160,18 +151,6 @@ def test_other_ports_of_this_machine_may_not_ask(tmp_path):
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
-
-
-def test_bands_with_gaps_are_those_of_numpy():
-    values = np.random.default_rng(0).standard_normal((7, 20))
-    np.testing.assert_allclose(banded(values), np.quantile(values, (0.05, 0.5, 0.95), axis=0))
-    values[2, 3] = values[:, 5] = np.nan
-    whole = np.quantile(values, (0.05, 0.5, 0.95), axis=0)
-    np.testing.assert_allclose(banded(values), whole)
-    assert np.isnan(whole[:, 3]).all()
-    some = banded(values, gaps=True)
-    np.testing.assert_allclose(some[:, 3], np.quantile(np.delete(values[:, 3], 2), (0.05, 0.5, 0.95)))
-    assert np.isnan(some[:, 5]).all()
 
 
 def test_runs_of_one_name_stay_apart(tmp_path):

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 import denizen as dz
-from denizen import _tree
 
 WORLDS = dz.zoo.entries(dz.zoo.WorldEntry)
 SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks/launches_gpu.py"))
@@ -35,7 +35,7 @@ def test_a_step_of_worlds_reads_nothing_and_moves_nothing(name: str) -> None:
     assert worlds.run_state is not None
     assert host.run_state is not None
     run_state, there = worlds.run_state, host.run_state
-    given = [_tree.map_tensors(lambda part: part.to(guard.device), action) for action in actions]
+    given = [pytree.tree_map(lambda part: part.to(guard.device), action) for action in actions]
     run_state, _ = worlds.advance(run_state, given[0])  # which records the step
     with guard:
         for action in given[1:]:
@@ -44,8 +44,8 @@ def test_a_step_of_worlds_reads_nothing_and_moves_nothing(name: str) -> None:
     for action in actions:
         there, seen = host.advance(there, action)
     assert torch.equal(step.reward.cpu(), seen.reward)
-    looks = zip(_tree.tensors(step.observed.observation), _tree.tensors(seen.observed.observation), strict=True)
-    assert all(torch.equal(one.cpu(), other) for one, other in looks)
+    looks = [pytree.tree_leaves(each.observed.observation) for each in (step, seen)]
+    assert all(torch.equal(one.cpu(), other) for one, other in zip(*looks, strict=True))
 
 
 @pytest.mark.cuda

@@ -51,11 +51,11 @@ def compared(env, worlds, steps, device, *, bad_action=False):
 
 
 @pytest.fixture
-def triton(monkeypatch):
+def triton(inside):
     """Triton's kernels in the interpreter, for tensors of the CPU."""
     if not INTERPRETED:
         pytest.skip("needs Triton's interpreter")
-    monkeypatch.setattr("denizen.zoo.foraging._fast.variant", lambda device: "triton")
+    inside.triton_of("foraging")
 
 
 @pytest.mark.parametrize("lifetime", ["persist", "life"])
@@ -70,8 +70,8 @@ def test_equal_bits(triton, mode, lifetime):
 @pytest.mark.parametrize("lifetime", ["persist", "life"])
 @pytest.mark.parametrize(("count", "most"), [(20, 20), (20, 3), (1, 1)])
 @pytest.mark.parametrize("few", [0, 99])
-def test_equal_bits_by_several_programs(triton, monkeypatch, lifetime, count, most, few):
-    monkeypatch.setattr("denizen.zoo.foraging._launch.FEW", few)
+def test_equal_bits_by_several_programs(triton, inside, lifetime, count, most, few):
+    inside.few_foragers(few)
     env = foraging("ground_truth_handhold", grid_lifetime=lifetime, **TINY)
     ended, _ = compared(env, dz.rl.Worlds(env, count, max_resets=most, device="cpu"), 12, "cpu")
     assert ended > 0
@@ -89,9 +89,9 @@ def test_equal_bits_by_several_programs(triton, monkeypatch, lifetime, count, mo
         (99, 1, 1, "life"),
     ],
 )
-def test_equal_bits_in_short(triton, monkeypatch, few, count, most, lifetime):
+def test_equal_bits_in_short(triton, inside, few, count, most, lifetime):
     """Lives of three steps: as many begin anew as in longer ones."""
-    monkeypatch.setattr("denizen.zoo.foraging._launch.FEW", few)
+    inside.few_foragers(few)
     env = foraging("ground_truth_handhold", grid_lifetime=lifetime, **{**TINY, "steps": 3})
     ended, _ = compared(env, dz.rl.Worlds(env, count, max_resets=most, device="cpu"), 5, "cpu")
     assert ended > 0
@@ -125,8 +125,8 @@ COUNTED = ("food", "poison", "deaths", "steps", "died", "censored", "first_age",
         {"grid_lifetime": "life", "height": 8, "width": 32, "food_range": (50, 60), "poison_range": (0, 9)},
     ],
 )
-def test_what_the_operation_cannot_do_is_left_to_the_plain_form(monkeypatch, options):
-    monkeypatch.setattr("denizen.zoo.foraging._fast.variant", lambda device: "triton")
+def test_what_the_operation_cannot_do_is_left_to_the_plain_form(inside, options):
+    inside.triton_of("foraging")
     assert Foraging().in_place(torch.device("cpu"), 1) is not None
     assert Foraging(**options).in_place(torch.device("cpu"), 1) is None
     assert type("Own", (Foraging,), {})().in_place(torch.device("cpu"), 1) is None
@@ -231,8 +231,8 @@ def test_equal_bits_on_cuda(mode, lifetime, count, most):
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("few", [0, 999])
-def test_equal_bits_of_whole_lives_on_cuda(monkeypatch, few):
-    monkeypatch.setattr("denizen.zoo.foraging._launch.FEW", few)
+def test_equal_bits_of_whole_lives_on_cuda(inside, few):
+    inside.few_foragers(few)
     env = foraging()
     ended, _ = compared(env, dz.rl.Worlds(env, 192, max_resets=192, device="cuda"), 700, "cuda")
     assert ended > 1000

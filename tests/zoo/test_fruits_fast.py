@@ -59,11 +59,11 @@ def compared(env, count, steps, device, *, bad_action=False):
 
 
 @pytest.fixture
-def triton(monkeypatch):
+def triton(inside):
     """Triton's kernels in the interpreter, for tensors of the CPU."""
     if not INTERPRETED:
         pytest.skip("needs Triton's interpreter")
-    monkeypatch.setattr("denizen.zoo.fruits._fast.variant", lambda device: "triton")
+    inside.triton_of("fruits")
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -66,3 +67,15 @@ def test_columns_of_sums_are_stored_as_the_kernel_of_a_reduction_can():
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines() == ["at_hand 1 joined", "of_sums 1 apart", "beside_others 2 joined"]
+
+
+def test_the_key_of_graphs_on_disk_tells_the_code_of_operations(monkeypatch: Any, tmp_path: Any) -> None:
+    for name in ("nn", "ops"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "_one.py").write_text("a = 1")
+    monkeypatch.setattr(_inductor, "__file__", str(tmp_path / "ops" / "_inductor.py"))
+    keys = [_inductor._sources()]
+    for name in ("nn", "ops"):
+        (tmp_path / name / "_one.py").write_text("a = 2")
+        keys.append(_inductor._sources())
+    assert len(set(keys)) == 3
