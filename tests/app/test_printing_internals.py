@@ -13,10 +13,10 @@ from rich.console import Console as Foreign
 from rich.console import Group
 
 from denizen._printing import Console, Table, plain, say
+from denizen._progress import progress_bar
 from denizen.app import _watch
 from denizen.app._terminal import SIGNS, Curves
 from denizen.rl._live import live_view
-from denizen.run._progress import progress_bar
 
 NAME = "r[1] [bold]x[/] :smile: ü"
 

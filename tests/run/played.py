@@ -10,10 +10,10 @@ import torch
 
 from denizen._run_folder import RunFolder
 from denizen.run import Run, _run, _zarr
+from denizen.run import one_graph as one_graph
+from denizen.run import own_code as own_code
 from denizen.run._chunks import CapturedSteps as CapturedSteps
 from denizen.run._chunks import Chunks as Chunks
-from denizen.run._engine import one_graph as one_graph
-from denizen.run._engine import own_code as own_code
 from denizen.run._program import build
 from denizen.run._trace import trace
 

@@ -12,7 +12,7 @@ from denizen._printing import give, say
 if TYPE_CHECKING:
     from denizen._printing import Console
     from denizen.report import Page
-    from denizen.studies._experiment import Plan
+    from denizen.studies import Plan
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "goodhart": {"steps": "50331648", "worlds": 8192, "budget": 16_384},
@@ -63,7 +63,7 @@ example:
     def __call__(self, console: "Console") -> int:
         """Train what is missing, evaluate what is missing, write the report."""
         from denizen.app._report import write_at_end
-        from denizen.studies._experiment import held
+        from denizen.studies import held
         from denizen.studies.goodhart import Goodhart
         from denizen.studies.learners import Learners
 
@@ -90,7 +90,7 @@ example:
         from denizen.app._build import build
         from denizen.app._settings import pairs, whole, within
         from denizen.errors import ConfigError
-        from denizen.studies._experiment import Plan
+        from denizen.studies import Plan
 
         given = {name: getattr(self, name) for name in ("steps", "seeds", "worlds", "budget")}
         given |= {name: value for name, value in DEFAULTS[self.name].items() if given[name] is None}

@@ -18,8 +18,7 @@ from denizen.fit._target import NO_DAYS, Calendar, Target
 from denizen.fit._weigher import Observation, Weigher
 from denizen.model import Intervention, Model, extent
 from denizen.rng import MAX_SEED
-from denizen.run import Run, choose_device, simulate
-from denizen.run._memory import check_room
+from denizen.run import Run, check_room, choose_device, simulate
 from denizen.run._sieve import Sieve, again, branch, sift, take_over
 
 

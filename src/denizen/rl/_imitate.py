@@ -10,6 +10,7 @@ from torch import Tensor
 from denizen import _spaces as trees
 from denizen import ops
 from denizen._arguments import number, whole
+from denizen._progress import progress_bar
 from denizen.errors import InputError, expect_function
 from denizen.model import Box, Env, Observed, Space
 from denizen.rl._draws import Draws
@@ -21,7 +22,6 @@ from denizen.rl._recorded import Recorded
 from denizen.rl._rollout import CLOCK
 from denizen.rl._rows import by_actors, rows_of
 from denizen.rl._worlds import Worlds, named, numbers_in
-from denizen.run._progress import progress_bar
 
 Teacher = Callable[[Observed, Tensor], Tensor]
 

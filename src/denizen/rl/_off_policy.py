@@ -24,7 +24,7 @@ from denizen.rl._settings import numbers, switches, wholes
 from denizen.rl._training import Training
 from denizen.rl._worlds import Step, Worlds, named
 from denizen.rng import MAX_SEED
-from denizen.run._engine import one_graph, own_code
+from denizen.run import one_graph, own_code
 
 
 def check_settings(settings: Any) -> None:

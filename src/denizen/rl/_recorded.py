@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.stateless import _reparametrize_module
 
 from denizen import _tree
-from denizen.run._engine import one_graph, own_code
-from denizen.run._trace import recorded
+from denizen.run import one_graph, own_code, recorded
 
 
 class Recorded:

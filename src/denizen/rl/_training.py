@@ -25,8 +25,7 @@ from denizen.rl._policy import Policy
 from denizen.rl._rollout import Rollout
 from denizen.rl._settings import Rate
 from denizen.rl._worlds import Worlds, named
-from denizen.run import CapturedFunction, TorchSwitches
-from denizen.run._engine import one_graph, own_code
+from denizen.run import CapturedFunction, TorchSwitches, one_graph, own_code
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _FIRST_SCALE = 2.0**16  # of the loss in float16, as torch.amp.GradScaler begins

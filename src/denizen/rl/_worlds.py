@@ -28,8 +28,7 @@ from denizen.model import (
 from denizen.nn import kernels
 from denizen.rl._recorded import Recorded
 from denizen.rng import MAX_SEED
-from denizen.run import choose_device
-from denizen.run._checks import Bounds, held
+from denizen.run import Bounds, choose_device, held
 
 
 class WorldParams(nn.Module):

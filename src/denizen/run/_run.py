@@ -14,6 +14,7 @@ from torch import Tensor
 from denizen._arguments import folder, switch, whole
 from denizen._atomic import uninterrupted
 from denizen._device import on_its_device
+from denizen._progress import progress_bar
 from denizen._results import Results, Rows
 from denizen.errors import InputError, StorageError, nearest
 from denizen.model import Intervention, Model, Setting, series_kinds, series_names
@@ -28,7 +29,6 @@ from denizen.run._event_log import FullError, Recorder, joined
 from denizen.run._host import busy_threads, calm_threads, give_back
 from denizen.run._memory import explained_room
 from denizen.run._premises import alike, premises
-from denizen.run._progress import progress_bar
 from denizen.run._sieve import Sieve, chosen, pieces
 from denizen.run._snapshots import Snapshots, SnapshotStore, SnapshotView
 from denizen.run._torch_switches import TorchSwitches

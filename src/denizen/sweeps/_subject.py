@@ -13,7 +13,7 @@ from denizen._launches import called, simulated
 from denizen._results import check_names
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model import Intervention, Model
-from denizen.run._simulate import model_to_run
+from denizen.run import model_to_run
 from denizen.sweeps import _knobs
 from denizen.sweeps._builder import Builder
 from denizen.sweeps._executors import ROWS
