@@ -1,12 +1,14 @@
 """Arguments are taken in the types of numpy and Python alike, and told with caller, name and value otherwise."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from denizen import _arguments as take
 from denizen.errors import InputError
@@ -69,3 +71,51 @@ def test_what_is_wrong_is_told(check: Callable[[Any], Any], value: Any, message:
 def test_a_number_too_large_for_a_float_is_no_number() -> None:
     with pytest.raises(InputError, match="expected a number"):
         take.number("f", "x", 10**400)
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """Fields of kinds that are checked, written in the ways that people write them."""
+
+    on: bool = False
+    maybe: bool | None = None
+    most: int | None = 3
+    old: Optional[int] = None  # noqa: UP045  # as older code has it
+    text: "float | None" = None
+    rate: float = 1.0
+    either: int | float = 1
+    table: Tensor | None = None
+    bare: Tensor = None  # type: ignore[assignment]  # None by its default
+    free: str | None = None
+    parts: list[int] | None = None
+
+    def __post_init__(self) -> None:
+        take.declared(self)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"maybe": "no"}, "Written: maybe='no', expected True or False, or None"),
+        ({"most": 2.5}, "Written: most=2.5, expected a whole number, or None"),
+        ({"most": True}, "Written: most=True, expected a whole number, or None"),
+        ({"old": "3"}, "Written: old='3', expected a whole number, or None"),
+        ({"text": "0.5"}, "Written: text='0.5', expected a number, or None"),
+        ({"rate": None}, "Written: rate=None, expected a number"),
+        ({"rate": float("nan")}, "Written: rate=nan, expected a number"),
+        ({"rate": torch.ones(2)}, "Written: rate=tensor([1., 1.]), expected a number"),
+        ({"either": True}, "Written: either=True, expected a number"),
+        ({"table": [1, 2]}, "Written: table=[1, 2], expected a torch.Tensor, or None; torch.as_tensor(…) makes one"),
+        ({"bare": np.ones(1)}, "Written: bare=array([1.]), expected a torch.Tensor, or None; torch.as_tensor(…)"),
+    ],
+)
+def test_fields_are_of_the_kind_that_they_are_declared_as(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Written(**given)
+    assert str(caught.value).startswith(told)
+    nothing = dict.fromkeys(("maybe", "most", "old", "text", "table", "bare", "free", "parts"))
+    assert Written(**nothing).most is None
+    good = Written(most=np.int64(4), rate=np.float32(0.5), text=float("inf"), either=2, table=torch.ones(2), parts=[1])
+    assert (good.most, good.rate, good.text, good.either) == (4, 0.5, float("inf"), 2)
+    assert {type(good.most), type(good.rate)} == {int, float}
+    assert Written(rate=torch.tensor(0.5)).rate == 0.5

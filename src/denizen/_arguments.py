@@ -6,16 +6,22 @@ A check stands where a user enters, once. Each function returns the argument in 
 or raises `InputError`.
 """
 
+import dataclasses
+import functools
 import json
 import math
 import operator
 import os
-from collections.abc import Iterable, Mapping
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from denizen.errors import InputError, nearest
 
@@ -105,6 +111,23 @@ def folder(caller: str, name: str, value: Any) -> Path:
     return path(caller, name, value, "the path of a folder")
 
 
+def checks_of(cls: type[Any]) -> dict[str, Callable[[str, str, Any], Any]]:
+    """Checks of a dataclass's fields that are declared as `bool`, `int`, `float`, `Tensor`, or as one of these or None.
+
+    Each is a function of (caller, name, value), as those above: whole numbers for `int`, numbers that may be infinite
+    and tensors of one number for `float`. A field whose default is None takes None, too. Others have no check.
+    """
+    fields = [field for field in dataclasses.fields(cls) if field.init]
+    allowed = {f.name: _kinds_of(f.type) | ({"None"} if f.default is None else set()) for f in fields}
+    return {name: functools.partial(_of_kind, kinds) for name, kinds in allowed.items() if _one_plain(kinds)}
+
+
+def declared(owner: Any) -> None:
+    """Have fields of a frozen dataclass be of the kinds that `checks_of` knows; raises `InputError`."""
+    for name, check in checks_of(type(owner)).items():
+        object.__setattr__(owner, name, check(type(owner).__name__, name, getattr(owner, name)))
+
+
 def json_values(caller: str, name: str, values: Any) -> Mapping[str, Any]:
     """JSON values by name: texts, numbers, True, False, None, or lists and dictionaries of these."""
     if not isinstance(values, Mapping):
@@ -130,3 +153,51 @@ def _limits(low: float | None, high: float | None) -> str:
     if low is not None:
         return f", at least {low}"
     return "" if high is None else f", at most {high}"
+
+
+def _kinds_of(annotation: Any) -> set[str]:
+    """Names of the kinds that an annotation, perhaps a text, allows: ``{"int", "None"}`` of ``int | None``."""
+    if isinstance(annotation, str):
+        found = re.fullmatch(r"(?:\w+\.)*Optional\[(.*)\]", annotation.strip())
+        parts = [*found.group(1).split("|"), "None"] if found else annotation.split("|")
+        return {part.strip().rpartition(".")[2] for part in parts}
+    union = isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union
+    kinds = typing.get_args(annotation) if union else (annotation,)
+    return {"None" if kind in (None, types.NoneType) else getattr(kind, "__name__", "") for kind in kinds}
+
+
+def _one_plain(kinds: set[str]) -> bool:
+    """Whether values of these kinds can be checked: one that is known, perhaps None, or numbers of either kind."""
+    named = kinds - {"None"}
+    return named == {"int", "float"} or (len(named) == 1 and named <= {"bool", "int", "float", "Tensor"})
+
+
+def _of_kind(kinds: set[str], caller: str, name: str, value: Any) -> Any:
+    if "None" in kinds and value is None:
+        return None
+    hint = ", or None" if "None" in kinds else ""
+    if "bool" in kinds:
+        return switch(caller, name, value, hint)
+    if "Tensor" in kinds:
+        return _tensor(caller, name, value, hint)
+    if "float" not in kinds:
+        return whole(caller, name, value, hint=hint)
+    if isinstance(value, Tensor) and value.dim() == 0 and not value.is_complex():
+        return value  # which is not read: it may be on a device, or in the middle of a transform
+    if not isinstance(value, Real) or isinstance(value, bool) or value != value:
+        raise InputError(f"{caller}: {name}={_short(value)}, expected a number{hint}")
+    return value if isinstance(value, int | float) else float(value)
+
+
+def _tensor(caller: str, name: str, value: Any, hint: str) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise InputError(
+            f"{caller}: {name}={_short(value)}, expected a torch.Tensor{hint}; torch.as_tensor(…) makes one of lists "
+            f"and arrays"
+        )
+    return value
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 100 else f"{text[:100]}…"

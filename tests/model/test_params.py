@@ -282,6 +282,9 @@ def test_options_are_of_their_kind():
         dives: bool = False
         pups: int = 2
         most: int = None
+        limit: int | None = 9
+        depth: float | None = None
+        map: torch.Tensor | None = None
 
     made = Otter(np.int64(4), dives=np.True_, pups=torch.tensor(3))
     assert (made.num_agents, made.pups, made.most) == (4, 3, None)
@@ -292,6 +295,9 @@ def test_options_are_of_their_kind():
         ({"dives": 1}, "Otter: dives=1, expected True or False"),
         ({"pups": 2.0}, r"Otter: pups=2\.0, expected a whole number"),
         ({"num_agents": float("nan")}, "Otter: num_agents=nan, expected a whole number"),
+        ({"limit": 2.5}, r"Otter: limit=2\.5, expected a whole number, or None"),
+        ({"depth": "deep"}, "Otter: depth='deep', expected a number, or None"),
+        ({"map": [[1]]}, r"Otter: map=\[\[1\]\], expected a torch\.Tensor, or None"),
     ):
         with pytest.raises(InputError, match=told):
             made.replace(**wrong)

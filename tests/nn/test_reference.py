@@ -87,6 +87,7 @@ def test_batch_of_one_and_views():
         ({"social": SmallWorld(freeze=2.0)}, "number from 0 to 1"),
         ({"social": SmallWorld(freeze="all")}, "number from 0 to 1"),
         ({"social": SmallWorld(seed=-1)}, "seed=-1"),
+        ({"social": SmallWorld(symmetric="no")}, "symmetric=.no.* True or False"),
     ],
 )
 def test_wrong_configurations_are_refused(changes, part):

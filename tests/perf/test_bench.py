@@ -284,3 +284,9 @@ def test_kernels_are_counted_on_cuda():
     assert all(case.counts["kernels"] > 0 for case in report.cases)
     assert report.cases[2].counts["kernels"] <= report.cases[0].counts["kernels"]
     assert report.facts["card"]
+
+
+def test_a_switch_of_a_variant_is_one_or_none():
+    assert perf.Variant(tf32=True).tf32 is True
+    with pytest.raises(InputError, match="Variant: tf32='no', expected True or False, or None"):
+        perf.Variant(tf32="no")

@@ -406,3 +406,16 @@ def test_a_picture_shows_items_and_the_agent():
 @pytest.mark.parametrize("options", [{}, {"mode": "ground_truth_handhold", "grid_lifetime": "life"}])
 def test_the_world_keeps_the_authors_rules(options):
     assert dz.check(foraging(height=16, width=16, food_range=(3, 9), poison_range=(3, 9), **options)).ok
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (lambda: Pay(food="1"), "Pay: food='1', expected a number"),
+        (lambda: Pay(guidance=float("nan")), "Pay: guidance=nan, expected a number from 0 to 1, or None for no guidance"),
+        (lambda: Interestingness(poison=None), "Interestingness: poison=None, expected a number"),
+    ],
+)
+def test_what_a_view_and_a_pay_are_made_of_are_numbers(made, told):
+    with pytest.raises(dz.errors.InputError, match=told):
+        made()

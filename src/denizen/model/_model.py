@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from denizen import _tree
-from denizen._arguments import switch, whole
+from denizen._arguments import checks_of
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model._in_order import check_stages
 from denizen.model._param import Param, check_units, param, short
@@ -25,7 +25,6 @@ SERIES_FORMS = "(now) or (before, now), or (events) for what rng.record noted"
 
 _CONTACTS = (Graph, Layers, Mixing, Grid)
 _UNBOUND = (staticmethod, classmethod)  # methods that are not given the object
-_PLAIN = {"bool": switch, "int": whole}
 
 
 def series_takes(function: Callable[..., Any], skip: int = 0) -> tuple[str, ...] | None:
@@ -110,7 +109,8 @@ def series(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 class Model:
     """Base of models. A subclass declares parameters (`dz.param`) and structures (graphs, tensors, plain numbers).
 
-    A field that is declared as `int` takes whole numbers alone, one that is declared as `bool` True or False.
+    A field that is declared as `int` takes whole numbers alone, `bool` True or False, `float` numbers (also infinite
+    ones, and tensors of one number), `Tensor` tensors; one that is declared as `int | None` or the like also None.
 
     Subclasses write `init(self, rng) -> State` and `step(self, now, rng) -> State` for one world, as pure functions of
     their arguments: fixed shapes, no value read on the host, random numbers only from `rng`, new values returned
@@ -140,9 +140,7 @@ class Model:
         check_units(cls.__name__, cls.params, cls.time_unit)
         cls.field_names = tuple(f.name for f in fields)
         cls._graph_names = tuple(f.name for f in fields if _of_graphs(f.type))
-        kinds = {f.name: f.type if isinstance(f.type, str) else getattr(f.type, "__name__", "") for f in fields}
-        plain = [f for f in fields if kinds[f.name] in _PLAIN and f.default is not None]
-        cls._plain = {f.name: _PLAIN[kinds[f.name]] for f in plain}
+        cls._plain = {n: check for n, check in checks_of(cls).items() if n not in cls.params}
         found: dict[str, tuple[str, ...]] = {}
         for base in reversed(cls.__mro__):
             found.update({n: v.__series__ for n, v in vars(base).items() if hasattr(v, "__series__")})

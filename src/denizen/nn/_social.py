@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from denizen._arguments import share, whole
+from denizen._arguments import share, switch, whole
 from denizen.errors import InputError
 from denizen.space import Graph
 from denizen.space.generators import watts_strogatz
@@ -40,6 +40,7 @@ class SmallWorld:
         if whole("SmallWorld", "neighbours", self.neighbours, low=0, hint=sides) % 2:
             raise InputError(f"SmallWorld: neighbours={self.neighbours}, expected a whole number{sides}")
         whole("SmallWorld", "seed", self.seed, low=0)
+        switch("SmallWorld", "symmetric", self.symmetric)
         self._edges(num_agents)
 
     def _edges(self, num_agents: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from denizen._arguments import declared
 from denizen.errors import InputError, nearest
 from denizen.perf.state._training_state import used
 from denizen.perf.watch._tf32 import tf32
@@ -33,6 +34,9 @@ class Variant:
     autocast: torch.dtype | None = None
     tf32: bool | None = None
     compile: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        declared(self)
 
     @classmethod
     def of(cls, text: "str | Variant") -> "Variant":

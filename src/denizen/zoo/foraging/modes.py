@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import InputError, nearest
+from denizen.model import number
 
 MOST_REWARD = 20.0  # rewards are clipped to this size, which no mode below reaches
 
@@ -50,6 +51,12 @@ class Pay:
     death: float = -4.0
     guidance: float | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("food", "poison", "step", "death"):
+            number("Pay", name, getattr(self, name))
+        if self.guidance is not None:
+            number("Pay", "guidance", self.guidance, 0, 1, hint=", or None for no guidance")
+
     def __call__(self, outcome: Outcome) -> Tensor:
         """Float32 `[]`."""
         reward = self.food * outcome.food + self.poison * outcome.poison + self.step + self.death * outcome.died
@@ -79,6 +86,10 @@ class Interestingness:
 
     food: float = 1.0
     poison: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("food", "poison"):
+            number("Interestingness", name, getattr(self, name))
 
     def __call__(self, cells: Tensor) -> Tensor:
         """From float32 `[rows, 2, size, size]` (food, poison) to what the network sees, of the same shape."""
