@@ -1,8 +1,11 @@
 """What is recorded, node for node as `make_fx` records it; and what is recorded by neither, or by `make_fx` alone."""
 
+import copy
+import ctypes
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -191,6 +194,64 @@ def compared(x):
 
 def random(x):
     return [x * float(torch.tensor(1.0).uniform_())]
+
+
+# What reads values without an operation of torch, or gives a shape that depends on them.
+READS = {
+    "tolist": lambda x: x.tolist()[0],
+    "numpy": lambda x: float(x.clone().numpy()[0]),
+    "numpy's asarray": lambda x: float(np.asarray(x)[0]),
+    "numpy's number": lambda x: float(np.float32(x[0])),
+    "dlpack": lambda x: float(np.from_dlpack(x)[0]),
+    "text": lambda x: len(str(x)),
+    "a number in a text": lambda x: float(f"{x[0]:.2f}"),
+    "address": lambda x: ctypes.c_float.from_address(x.data_ptr()).value,
+    "copy": lambda x: copy.deepcopy(x.detach()),
+    "a function of Python": lambda x: x.clone().apply_(abs),
+    "list of a tensor": lambda x: torch.tensor([x[0], x[1]]),
+    "lists in lists": lambda x: torch.as_tensor([[x[0]], [x[1]]]),
+    "list, of its kind": lambda x: x.new_tensor([x.sum(), 1.0]),
+    "list, the old way": lambda x: torch.Tensor([x.sum(), 1.0]),
+    "where to cut": lambda x: x.tensor_split(x[:1].long())[0].sum(),
+    "length": lambda x: len(x.nonzero()),
+    "length behind a mask": lambda x: len(x[x > 0.5]),
+    "length of a histogram": lambda x: len(torch.bincount(x.long())),
+    "how often": lambda x: x.repeat_interleave(x.long()).sum(),
+    "a weight": lambda x: nn.Parameter(x).sum(),
+    "memory of another": lambda x: torch.from_dlpack(torch.utils.dlpack.to_dlpack(x.detach())),
+    "data of another": lambda x: setattr(torch.zeros(3), "data", x) or x,
+    "random": lambda x: torch.rand(3).tolist()[0],
+    "after a write": lambda x: torch.zeros(3).copy_(x).tolist()[0],
+    "after a random write into a view": lambda x: (one := torch.tensor(1.0)).view(1).uniform_() * float(one),
+}
+
+
+BY_NAME = list(READS)[:15]  # what is seen as a call of Python, so that it is refused beside `make_fx`, too
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_reads_without_an_operation_is_not_burnt_in(name, monkeypatch):
+    message = r"^\S*test_recorder\.py:\d+: .* reads the value of a tensor .*; "
+    with pytest.raises(ModelError, match=message):
+        Recorded(lambda x: x * READS[name](x))(torch.ones(3))
+    monkeypatch.setattr(_trace, "record", lambda *given: 1 / 0)
+    if name in BY_NAME:
+        with pytest.raises(ModelError, match=message):
+            Recorded(lambda x: x * READS[name](x))(torch.ones(3))
+
+
+def test_constants_may_be_read():
+    """Also those of several numbers, and shapes that they determine."""
+
+    def steady(x):
+        kept = (torch.arange(3) * 2).cumsum(0)
+        chosen = (kept > 1).nonzero()[:, 0]
+        return x * sum(kept.tolist()) + len(chosen) * x[kept > 1].sum() + torch.tensor([1.0, 2.0, 0.0])
+
+    step = Recorded(steady)
+    for value in (torch.ones(3), torch.tensor([3.0, 1.0, 2.0])):
+        assert torch.equal(step(value), steady(value))
+    assert step.graph is not None
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,10 @@ def test_openings_are_of_whole_numbers(count, most, told):
 @pytest.mark.parametrize(
     ("openings", "told"),
     [
-        ([[0, 0]], "openings is [[0, 0]], expected int64 [positions, 2]"),
+        (
+            [[0, 0]],
+            "openings=[[0, 0]], expected a torch.Tensor, or None; torch.as_tensor(…) makes one of lists and arrays",
+        ),
         (torch.zeros(3, 2), "openings is torch.float32 [3, 2], expected int64 [positions, 2]"),
         (torch.zeros(3, dtype=torch.int64), "openings is torch.int64 [3], expected int64 [positions, 2]"),
         (torch.zeros(0, 2, dtype=torch.int64), "openings is empty, expected one position at least, or None"),

@@ -412,7 +412,10 @@ def test_the_world_keeps_the_authors_rules(options):
     ("made", "told"),
     [
         (lambda: Pay(food="1"), "Pay: food='1', expected a number"),
-        (lambda: Pay(guidance=float("nan")), "Pay: guidance=nan, expected a number from 0 to 1, or None for no guidance"),
+        (
+            lambda: Pay(guidance=float("nan")),
+            "Pay: guidance=nan, expected a number from 0 to 1, or None for no guidance",
+        ),
         (lambda: Interestingness(poison=None), "Interestingness: poison=None, expected a number"),
     ],
 )

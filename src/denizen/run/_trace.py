@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from denizen.errors import ModelError
 from denizen.run._engine import RunState, Stepper
-from denizen.run._recorder import record
+from denizen.run._recorder import Reads, record
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +152,7 @@ def _record(
         raise
     except Exception:  # whatever torch may raise below a mode that it does not know
         pass
-    with one_mode():
+    with one_mode(), Reads(lambda tensor: True):  # `make_fx` does not say which are constants
         module = make_fx(function, dict(rules))(*arguments)
     return module, module.graph
 
