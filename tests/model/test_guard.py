@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+from torch._higher_order_ops.scan import scan
 
 import denizen as dz
 from denizen import population
@@ -253,3 +254,60 @@ def test_ops_of_denizen_are_not_judged():
 def test_other_exceptions_pass_unchanged():
     with pytest.raises(RuntimeError, match="something else"), guard(Base(ring())):
         raise RuntimeError("something else")
+
+
+def add(x):
+    return x + 1
+
+
+class Cond(Base):
+    def step(self, now, rng):
+        return now.replace(wealth=torch.cond(now.wealth.sum() > 3, add, torch.neg, (now.wealth,)))  # BAD
+
+
+class While(Base):
+    def step(self, now, rng):
+        return now.replace(wealth=torch.while_loop(lambda x: x.sum() < 5, add, (now.wealth,))[0])  # BAD
+
+
+class Scan(Base):
+    def step(self, now, rng):
+        return now.replace(wealth=scan(lambda c, x: (c + x, c + x), now.wealth[0], now.wealth)[1])  # BAD
+
+
+@WORLDS
+@pytest.mark.parametrize(
+    ("cls", "name", "instead"),
+    [
+        (Cond, r"torch\.cond", r"torch\.where\(condition, this, that\)"),
+        (While, r"torch\.while_loop", r"a for loop of fixed length with x = torch\.where"),
+        (Scan, "scan", "a for loop of fixed length"),
+    ],
+)
+def test_what_takes_functions_is_told_with_what_to_write_instead(cls, name, instead, replicates):
+    line = rf"{cls.__name__} at .*test_guard\.py:{bad_line(cls)}\b.*\n  {name} takes functions.*\n"
+    with pytest.raises(ModelError, match=rf"{line}  write instead: {instead}"):
+        dz.simulate(cls(ring()), 2, replicates=replicates)
+
+
+WORLD_BY_WORLD = {  # what one world may do, and several at once may not
+    "equal": lambda x: x * torch.equal(x, x + 1),
+    "allclose": lambda x: x * torch.allclose(x, x),
+    "storage": lambda x: x * len(x.untyped_storage()),
+    "data": lambda x: x.data * 2,
+    "torch.tensor": lambda x: torch.tensor([x[0], x[1]]).sum() + x,
+    "tensor_split": lambda x: x + x.tensor_split((x[:1] > 2).long())[0].sum(),
+    "one_hot": lambda x: x + torch.nn.functional.one_hot((x > 0.5).long()).sum(),
+    "repeat_interleave": lambda x: x + x.repeat_interleave((x > 0.5).long()).sum(),
+}
+
+
+@pytest.mark.parametrize("function", WORLD_BY_WORLD.values(), ids=WORLD_BY_WORLD)
+def test_torchs_words_about_vmap_become_a_line_and_what_to_write(function):
+    class Step(Base):
+        def step(self, now, rng):
+            return now.replace(wealth=function(now.wealth))
+
+    dz.simulate(Step(ring()), 1)
+    with pytest.raises(ModelError, match=r"Step at .*test_guard\.py:\d+: .*\n.*\n  write instead: "):
+        dz.simulate(Step(ring()), 1, replicates=3)

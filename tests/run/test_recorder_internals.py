@@ -217,8 +217,8 @@ READS = {
     "length behind a mask": lambda x: len(x[x > 0.5]),
     "length of a histogram": lambda x: len(torch.bincount(x.long())),
     "how often": lambda x: x.repeat_interleave(x.long()).sum(),
-    "a weight": lambda x: nn.Parameter(x).sum(),
-    "memory of another": lambda x: torch.from_dlpack(torch.utils.dlpack.to_dlpack(x.detach())),
+    "a weight": lambda x: (y := x + 1) * nn.Parameter(y).sum(),
+    "memory of another": lambda x: (y := x + 1) * torch.from_dlpack(torch.utils.dlpack.to_dlpack(y)),
     "data of another": lambda x: setattr(torch.zeros(3), "data", x) or x,
     "random": lambda x: torch.rand(3).tolist()[0],
     "after a write": lambda x: torch.zeros(3).copy_(x).tolist()[0],
@@ -238,6 +238,14 @@ def test_what_reads_without_an_operation_is_not_burnt_in(name, monkeypatch):
     if name in BY_NAME:
         with pytest.raises(ModelError, match=message):
             Recorded(lambda x: x * READS[name](x))(torch.ones(3))
+
+
+def test_a_constant_may_have_the_memory_of_an_argument():
+    """A first state may hold a tensor of the model, which later states do not."""
+    given = torch.ones(3)
+    step = Recorded(lambda x: x * given)
+    for value in (given, torch.full((3,), 2.0)):
+        assert step(value).tolist() == value.tolist()
 
 
 def test_constants_may_be_read():

@@ -40,9 +40,9 @@ def explain(rule: str, error: BaseException) -> tuple[str, Line | None, str, str
     """
     line = line_of_error(error)
     message = str(error).strip() or type(error).__name__
-    known = translate(message)
+    known = translate(error)
     if known is not None:
-        return known[0], line, known[1].what, known[1].instead
+        return known[0], known[2], known[1].what, known[1].instead
     if isinstance(error, ModelError):
         what, _, instead = message.rpartition("; ")
         shapes = any(part in message for part in _SHAPES)

@@ -6,9 +6,11 @@ pass too, an eager run survives them; `dz.check` finds those, by stricter modes.
 are operations on narrow integers (`hazard_before`, `hazard_after`).
 """
 
+import collections
 import dataclasses
 import functools
 import operator
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -31,6 +33,7 @@ from denizen.model._source_lines import (
     line_of_error,
     line_of_frame,
     line_of_function,
+    whose,
 )
 
 NARROW = (torch.int8, torch.uint8, torch.int16)
@@ -367,11 +370,11 @@ def guard(model: Model, phase: str = "step") -> Iterator[None]:
     try:
         with writes, Calls(tell, writes):
             yield
-    except RuntimeError as error:
-        known, line = translate(str(error)), line_of_error(error)
-        if known is None or line is None:
+    except Exception as error:  # torch raises many types where it takes functions
+        known = translate(error)
+        if known is None or known[2] is None:
             raise
-        raise ModelError(_message(name, line, known[1])) from error
+        raise ModelError(_message(name, known[2], known[1])) from error
 
 
 def _message(name: str, line: Line | None, hazard: Hazard) -> str:
@@ -379,12 +382,43 @@ def _message(name: str, line: Line | None, hazard: Hazard) -> str:
     return f"{name}{where}\n  {hazard.what}\n  write instead: {hazard.instead}"
 
 
-def translate(message: str) -> tuple[str, Hazard] | None:
-    """(rule, hazard) for a message of torch's about a broken rule of authoring, None for others."""
+def translate(error: BaseException) -> tuple[str, Hazard, Line | None] | None:
+    """(rule, hazard, the author's line) of an exception of torch about a broken rule of authoring; None of others."""
+    message = str(error)
     for part, rule, hazard in _MESSAGES:
         if part in message:
-            return rule, hazard
+            return rule, hazard, line_of_error(error)
+    return _taking_functions(error)
+
+
+_FUNCTIONS = "which no watched, batched or recorded step can run"
+_INSTEAD = collections.defaultdict(
+    lambda: "operations of torch on whole tensors",
+    {
+        "torch.cond": "torch.where(condition, this, that), with both sides computed",
+        "torch.while_loop": "a for loop of fixed length with x = torch.where(goes_on, changed, x) in it",
+        "scan": "a for loop of fixed length, or torch.cumsum and its kind",
+        "map": "torch.vmap(function)(x), or operations on whole tensors",
+    },
+)
+
+
+def _taking_functions(error: BaseException) -> tuple[str, Hazard, Line | None] | None:
+    """As `translate`, of what passed through an operation that takes functions, such as `torch.cond`."""
+    trace, line = error.__traceback__, None
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if whose(code.co_filename) == "author":
+            line = Line(code.co_filename, trace.tb_lineno)
+        elif line is not None and (_HIGHER in code.co_filename or code.co_filename.endswith(_FLEX)):
+            name = code.co_name.removesuffix("_impl")
+            name = f"torch.{name}" if name in ("cond", "while_loop") else name
+            return "functions", Hazard(f"{name} takes functions, {_FUNCTIONS}", _INSTEAD[name]), line
+        trace = trace.tb_next
     return None
+
+
+_HIGHER, _FLEX = os.path.join("torch", "_higher_order_ops"), "flex_attention.py"
 
 
 HOST_READ = Hazard(
@@ -411,7 +445,23 @@ _MESSAGES = (
         Hazard("vmap cannot index with a mask, whose ones differ in number", "torch.where(mask != 0, new, old)"),
     ),
     ("Cannot access data pointer of Tensor", "host read", HOST_READ),  # x.numpy() of many worlds
+    ("Cannot access storage of BatchedTensorImpl", "host read", HOST_READ),
+    ("Batching rule not implemented for aten::equal", "host read", HOST_READ),
+    ("vmap over torch.allclose", "host read", HOST_READ),
+    ("Batching rule not implemented for aten::tensor_split", "shapes", DATA_SHAPE),
     ("batching operators that can output dynamic shape", "shapes", DATA_SHAPE),
+    ("stack expects each tensor to be equal size", "shapes", DATA_SHAPE),  # results of the worlds, one by one
+    (
+        "When vmap-ing torch.nn.functional.one_hot",
+        "shapes",
+        Hazard("one_hot asks the values for the number of classes", "one_hot(codes, num_classes=k)"),
+    ),
+    ("accessing `data` under vmap", "vmap", Hazard("vmap knows no x.data", "x itself, or x.detach()")),
+    (
+        "Can't detach views in-place",  # torch.tensor(x), x.new_tensor(x)
+        "vmap",
+        Hazard("vmap cannot make a new tensor of a tensor by torch.tensor", "x itself, or x.clone()"),
+    ),
     ("is not possible because there exists a Tensor `other`", "in place", SHARED),  # vmap's, of all its sorts
     ("doesn't match the broadcast shape", "in place", SHARED),  # x += y, where y is of several worlds
     (

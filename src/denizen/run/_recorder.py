@@ -37,6 +37,7 @@ NUMBERS = {"__float__", "__int__", "__index__", "__bool__", "__complex__", "item
 # Functions that read or write the memory of their first argument without an operation.
 RAW = {"tolist", "numpy", "__array__", "__dlpack__", "__repr__", "__str__", "__format__", "apply_", "map_", "map2_"}
 PLACES = {"data_ptr", "untyped_storage", "storage", "_typed_storage", "__deepcopy__", "__reduce_ex__"}  # libraries ask
+_DATA = vars(torch._C.TensorBase)["data"]  # the property
 MAKERS = {"tensor", "as_tensor", "asarray", "new_tensor"}  # which read numbers within lists
 
 
@@ -61,6 +62,8 @@ def record(
     """
     ops.keep_compiler_out(_Recorder)
     recorder = _Recorder(rules, devices)
+    with torch._C.DisableTorchFunction():
+        recorder.given = {_place(argument) for argument in arguments}
     for number, argument in enumerate(arguments):
         recorder.see(argument, recorder.graph.placeholder(f"arg{number}_1"))
     cached = torch.is_autocast_cache_enabled()
@@ -80,13 +83,14 @@ class _Recorder(ops.Tracer):
     Attributes:
         root: holds the constants.
         graph: the graph so far.
+        given: where arguments have their memory, which may be a constant's: a first state may hold the model's tensors.
     """
 
     supports_higher_order_operators = True  # so that they come here, and are refused
 
     def __init__(self, rules: Mapping[Any, Callable[..., Any]], devices: bool) -> None:
         super().__init__()
-        self.root, self.graph = nn.Module(), Graph()
+        self.root, self.graph, self.given = nn.Module(), Graph(), set[int]()
         self._rules = rules
         # (node, whether its values depend on small constants alone, on constants alone)
         self._seen: Any = WeakTensorKeyDictionary()
@@ -110,7 +114,9 @@ class _Recorder(ops.Tracer):
     def _alias(self, tensor: Tensor) -> bool:
         """Whether a tensor that no operation made has the memory of one that varies, as `nn.Parameter(x)` has."""
         place = _place(tensor)
-        return place != 0 and any(_place(one) == place and not same for one, (_, _, same) in self._seen.items())
+        if not place or place in self.given:
+            return False
+        return any(_place(one) == place and not same for one, (_, _, same) in self._seen.items())
 
     def argument(self, value: Any) -> Any:
         """What stands for an operation's argument in the graph."""
@@ -220,7 +226,7 @@ class Reads(TorchFunctionMode):
             refuse(READ.format(f"by {name.strip('_')}", "keep it a tensor, and use operations of torch"))
         if name in MAKERS and self._any([*args[name == "new_tensor" :], *kwargs.values()], within=True):
             refuse(READ.format(f"in a list, by torch.{name}", "use torch.stack([…])"))
-        if name == "__set__" and getattr(func, "__self__", None) is Tensor.data and self._any(args[1:]):
+        if name == "__set__" and getattr(func, "__self__", None) is _DATA and self._any(args[1:]):
             refuse(READ.format("as the data of another", "use the tensor itself, or its clone()"))
         if name == "tensor_split" and self._any([*args[1:], *kwargs.values()]):
             refuse(READ.format("where torch.tensor_split cuts", "use fixed places, or a mask times values"))
