@@ -231,7 +231,7 @@ BY_NAME = list(READS)[:15]  # what is seen as a call of Python, so that it is re
 
 @pytest.mark.parametrize("name", READS)
 def test_what_reads_without_an_operation_is_not_burnt_in(name, monkeypatch):
-    message = r"^\S*test_recorder\.py:\d+: .* reads the value of a tensor .*; "
+    message = r"^\S*test_recorder_internals\.py:\d+: .* reads the value of a tensor .*; "
     with pytest.raises(ModelError, match=message):
         Recorded(lambda x: x * READS[name](x))(torch.ones(3))
     monkeypatch.setattr(_trace, "record", lambda *given: 1 / 0)
