@@ -46,7 +46,7 @@ def test_wheel_carries_licence_and_command(wheel):
     archive = zipfile.ZipFile(wheel)
     names = {name.partition(".dist-info/")[2]: name for name in archive.namelist()}
     assert "licenses/LICENSE" in names
-    assert "denizen = denizen.app:main" in archive.read(names["entry_points.txt"]).decode()
+    assert "denizen = denizen.app:process" in archive.read(names["entry_points.txt"]).decode()
 
 
 def test_installed_wheel_imports(wheel, tmp_path):

@@ -1,6 +1,6 @@
 """`python -m denizen`, and so `torchrun -m denizen train …`."""
 
-from denizen.app import main
+from denizen.app import process
 
 if __name__ == "__main__":
-    main()
+    process()

@@ -20,6 +20,8 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
+from denizen._garbage import uncollected
+
 
 class DenizenError(Exception):
     """Base of all deliberate errors of denizen."""
@@ -86,7 +88,8 @@ def need(module: str, extra: str, purpose: str) -> ModuleType:
         purpose: what it is needed for, completing "… is needed to …".
     """
     try:
-        return importlib.import_module(module)
+        with uncollected():
+            return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtra(
             f"{module} is needed to {purpose} and is not installed; run: pip install 'denizen[{extra}]'"

@@ -112,7 +112,7 @@ def test_nothing_that_failed_is_code_0_or_1(denizen, words, message, monkeypatch
 
 STARTS = {
     "-m denizen": "import runpy; runpy.run_module('denizen', run_name='__main__', alter_sys=True)",
-    "the command": "from denizen.app import main; main()",
+    "the command": "from denizen.app import process; process()",
 }
 
 
@@ -131,6 +131,13 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(tmp_path, start, module, 
         env={**os.environ, "PYTHONPATH": paths, "INTERRUPT": name},
     )
     assert (process.returncode, process.stdout, process.stderr) == (130, "", "interrupted\n")
+
+
+def test_a_process_waits_for_threads_and_calls_what_asked_for_it():
+    process = subprocess.run(
+        [sys.executable, PROGRAMS / "ending.py"], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (process.returncode, process.stdout, process.stderr) == (3, "a thread\nat the end\n", "")
 
 
 def test_an_interrupt_that_is_ignored_stays_ignored(denizen):

@@ -4,8 +4,10 @@ import subprocess
 import sys
 import types
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from denizen.app import _watch
 from denizen.errors import InputError
@@ -59,3 +61,18 @@ def test_what_the_extra_carries_writes_a_film(monkeypatch, tmp_path):
     done = subprocess.run([carrier.get_ffmpeg_exe(), "-i", tmp_path / "game.mp4"], capture_output=True, text=True)
     assert "Video: h264" in done.stderr
     assert "yuv420p" in done.stderr
+
+
+@pytest.mark.parametrize("colours", [5, 256, 257])
+def test_few_colours_are_written_as_they_are(colours, tmp_path):
+    rng = np.random.default_rng(0)
+    shades = rng.choice(1 << 24, colours, replace=False)
+    frames = [torch.tensor(shades[rng.permutation(400) % colours].reshape(20, 20)) for _ in range(3)]
+    pictures = [torch.stack([one >> 16, one >> 8 & 255, one & 255], dim=-1).to(torch.uint8) for one in frames]
+    assert {one.mode for one in _watch.as_images(pictures)} == {"P" if colours <= 256 else "RGB"}
+    _watch._write(tmp_path / "a.gif", pictures, 10.0)
+    with Image.open(tmp_path / "a.gif") as gif:
+        for number, picture in enumerate(pictures):
+            gif.seek(number)
+            seen = np.asarray(gif.convert("RGB"))[::12, ::12]
+            assert colours == 257 or np.array_equal(seen, picture.numpy())

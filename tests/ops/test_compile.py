@@ -1,5 +1,7 @@
 """Every op within a compiled graph: one graph, the bits and the gradients of the eager run; inductor only on CUDA."""
 
+import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -128,3 +130,16 @@ def test_inductors_processes_are_started_for_cuda_alone(monkeypatch: Any) -> Non
     assert not started
     ops.start_compilers(torch.device("cuda"))
     assert started
+
+
+def test_inductors_processes_end_beside_what_follows(monkeypatch: Any) -> None:
+    from torch._inductor import async_compile
+
+    ended = threading.Event()
+    monkeypatch.setattr(async_compile, "shutdown_compile_workers", ended.set)
+    ops.stop_compilers()
+    assert ended.wait(60)
+    monkeypatch.delitem(sys.modules, "torch._inductor.async_compile")
+    ended.clear()
+    ops.stop_compilers()
+    assert not ended.is_set()

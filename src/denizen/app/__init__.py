@@ -1,5 +1,6 @@
 """The command line; `_cli` lists the commands, `_exit` the exit codes."""
 
+import atexit
 import contextlib
 import os
 import signal
@@ -8,7 +9,29 @@ import threading
 from collections.abc import Generator, Iterable
 from typing import Any
 
+from denizen._garbage import uncollected
 from denizen.app import _exit
+
+
+def process() -> None:
+    """`main` in a process that does nothing else.
+
+    It ends as Python does, waiting for threads and calling what asked to be called, but leaves its memory to the
+    system: to take all of torch apart takes Python a second.
+    """
+    code: Any = None
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
+        if not isinstance(code, int | None):
+            raise
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # none, full or closed: `main` has told it
+            stream.flush()
+    os._exit(code or 0)
 
 
 def main() -> None:
@@ -26,7 +49,7 @@ def main() -> None:
 
 def _do(words: list[str]) -> int:
     try:
-        with _ends_at_once():
+        with _ends_at_once(), uncollected():
             from denizen._printing import Console
             from denizen.app import _cli, _failures
 

@@ -347,6 +347,7 @@ def _run(config: RunConfig, console: Console) -> None:
             out=out,
             settings=kept,
         )
+    ops.stop_compilers()
     tell(results, out, console)
 
 

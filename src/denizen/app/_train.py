@@ -234,6 +234,7 @@ def _run_into(
 ) -> int:
     from denizen import _processes
     from denizen._run_folder import check_free
+    from denizen.ops import stop_compilers
 
     if command.seeds > 1 and _processes.rank() == 0:  # all of them, before the first takes its hours
         for seed in range(command.seed, command.seed + command.seeds):
@@ -260,6 +261,7 @@ def _run_into(
         if command.seeds > 1:
             stop.folder = root  # type: ignore[attr-defined]  # from where the seeds that are missing begin as well
         raise
+    stop_compilers()
     if results[0].folder is None:  # another process writes and tells
         return 0
     tell(results, root, console, made.env, world.word if world.origin else "")

@@ -1,5 +1,6 @@
 """Trainings in run folders, for the commands that use them: evaluate, watch, compare, resume, show."""
 
+import contextlib
 import dataclasses
 import json
 import shlex
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from denizen.app._export import Export
     from denizen.report import Page
 
+FEW = 1_000  # agents of a world whose steps torch alone takes quickly enough
 # Of a film in a report: steps, steps a second, pixels of its longer side and bytes, at most.
-FILM_STEPS, FILM_SPEED, FILM_SIDE, FILM_BYTES = 120, 15, 360, 1_500_000
+FILM_STEPS, FILM_SPEED, FILM_SIDE, FILM_BYTES = 120, 15, 400, 1_500_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,16 +224,22 @@ def film(env: Any, policy: Any) -> tuple[bytes, str] | None:
     """
     import copy
     import io
+    import sys
 
     from denizen.app._watch import as_images
     from denizen.model import can_draw
+    from denizen.ops import reference_only
     from denizen.rl import play
 
     if not can_draw(env):
         return None
     try:
-        played = play(env, copy.deepcopy(policy).to("cpu"), FILM_STEPS)  # the training's own may be on a GPU
-        images = as_images([picture for picture, _ in played], FILM_SIDE)
+        # For few draws numba would take longer to load, and on a fresh machine to compile, than torch takes to draw.
+        small = "numba" not in sys.modules and env.num_agents <= FEW
+        with reference_only() if small else contextlib.nullcontext():
+            played = play(env, copy.deepcopy(policy).to("cpu"), FILM_STEPS)  # the training's own may be on a GPU
+            pictures = [picture for picture, _ in played]
+        images = as_images(pictures, FILM_SIDE)
     except Exception:  # no Pillow, or the world's own drawing fails; a training of hours does not end by that
         return None
     while images:

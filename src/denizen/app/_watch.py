@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+import numpy as np
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from denizen import _tree
@@ -210,7 +211,31 @@ def as_images(pictures: list[Any], most: int | None = None) -> list[Any]:
     if most is not None and max(size) > most:
         for one in images:
             one.thumbnail((most, most))
-    return images
+    return by_number(images)
+
+
+def by_number(images: list[Any]) -> list[Any]:
+    """Images whose pixels are numbers of colours, as a GIF has them, where there are at most 256; else as given.
+
+    Otherwise Pillow looks for the colours of each image, which takes most of the time of writing it.
+    """
+    number, found = np.full(1 << 24, -1, np.int16), list[int]()
+    numbered = []
+    for one in images:
+        red, green, blue = np.moveaxis(np.asarray(one.convert("RGB"), np.uint32), -1, 0)
+        colours = (red << 16) | (green << 8) | blue
+        new = np.unique(colours[number[colours] < 0])
+        if len(found) + len(new) > 256:
+            return images
+        number[new] = np.arange(len(found), len(found) + len(new))
+        found += new.tolist()
+        numbered.append(number[colours].astype(np.uint8))
+    palette = [part for colour in found for part in (colour >> 16, colour >> 8 & 255, colour & 255)]
+    image: Any = need("PIL.Image", "plot", "animations")
+    made = [image.frombytes("P", one.shape[::-1], one.tobytes()) for one in numbered]
+    for one in made:
+        one.putpalette(palette)
+    return made
 
 
 def on_canvas(one: Any, size: tuple[int, int]) -> Any:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from denizen._arguments import number, whole
 from denizen.errors import InputError, ModelError, expect_function
+from denizen.fit._adam import optimizer_of
 from denizen.fit._densities import support
 from denizen.fit._experiment import KEEP, Experiment
 from denizen.fit._gauss_newton import GaussNewton, finish, inverse_covariance
@@ -459,7 +460,7 @@ class _Runs:
         self._importance = torch.tensor(experiment.weights, dtype=torch.float32, device=device)
 
         def optimizer(params: list[Tensor]) -> torch.optim.Optimizer:
-            made = method.optimizer(params, lr=method.lr)
+            made = optimizer_of(method.optimizer, params, method.lr)
             if isinstance(made, torch.optim.Optimizer):
                 self._steady = Steady(made, params, self._source.project)
             return made

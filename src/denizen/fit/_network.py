@@ -17,6 +17,7 @@ from denizen._arguments import number, switch, whole
 from denizen._printing import Table, plain
 from denizen._printing import progress as progress_bar
 from denizen.errors import InputError, ModelError, expect_function, nearest
+from denizen.fit._adam import optimizer_of
 from denizen.fit._experiment import KEEP, Experiment
 from denizen.fit._from_priors import of_model
 from denizen.fit._gradient import LOOK, Steady, within
@@ -219,7 +220,7 @@ def train_network(
     chosen = StraightThrough() if relax is None else relax
     runs = [_Runs(one, network, chosen, replicates, seed + k, target) for k, one in enumerate(places)]
     params: list[Tensor] = [value for value in network.parameters() if value.requires_grad]
-    made = optimizer(params, lr=lr)
+    made = optimizer_of(optimizer, params, lr)
     if not isinstance(made, torch.optim.Optimizer):
         raise InputError(f"{CALLER}: optimizer gave {type(made).__name__}, expected a torch.optim.Optimizer")
     steady = Steady(made, params)

@@ -20,6 +20,7 @@ from torch.distributions import Distribution
 
 from denizen._arguments import number, whole
 from denizen.errors import InputError, ModelError, nearest, need
+from denizen.fit._adam import Adam
 from denizen.fit._experiment import Experiment
 from denizen.fit._method import Iteration, Solution, Tell
 from denizen.fit._prior import pilot, posterior
@@ -232,7 +233,7 @@ def _descend(
     """Epochs, whether training came to rest, and minus the least loss of held-out curves, whose weights stay."""
     order = torch.randperm(len(theta)).to(theta.device)
     held, rows = order[: (aside := max(10, int(HELD * len(theta))))], order[aside:]
-    optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
+    optimizer = Adam(network.parameters(), lr=RATE)
     # Of few curves smaller batches, for some ten steps an epoch.
     batch, began = min(BATCH, max(SMALL, len(rows) // 10)), time.monotonic()
     best, kept, since, epoch = -np.inf, copy.deepcopy(network.state_dict()), 0, 0

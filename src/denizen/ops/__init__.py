@@ -30,6 +30,7 @@ from denizen.ops._forming import form as form
 from denizen.ops._forming import form_ties as form_ties
 from denizen.ops._inductor import fuse_draws as fuse_draws
 from denizen.ops._inductor import start_compilers as start_compilers
+from denizen.ops._inductor import stop_compilers as stop_compilers
 from denizen.ops._library import Tracer as Tracer
 from denizen.ops._library import fold_worlds as fold_worlds
 from denizen.ops._library import gates_kept as gates_kept

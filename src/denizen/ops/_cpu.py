@@ -12,11 +12,14 @@ from pathlib import Path
 
 import torch
 
+from denizen._garbage import uncollected
+
 if not os.access(Path(__file__).parent, os.W_OK):  # an installation that may not be written keeps its cache elsewhere
     whose = os.getuid() if hasattr(os, "getuid") else "user"  # on Windows each user has a temporary folder
     os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"denizen-numba-{whose}"))
 
-import numba
+with uncollected():
+    import numba
 
 _jit = numba.njit(nogil=True, cache=True)
 _divides = numba.njit(nogil=True, cache=True, error_model="numpy")  # a number by 0 is infinite

@@ -10,11 +10,14 @@ import contextlib
 import hashlib
 import re
 import struct
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from denizen._garbage import uncollected
 from denizen.ops._draws import COEFFICIENTS, LN2_HIGH, LN2_LOW, LOG2E, MAX_EXPONENT, MULTIPLIERS, ROUNDS, TWO32, WEYL
 
 
@@ -141,9 +144,10 @@ def fuse_draws() -> bool:
     if torch.version.hip is not None:  # AMD's compilers know no PTX
         return False
     try:
-        from torch._inductor import config, ir, lowering
-        from torch._inductor.virtualized import V
-        from torch._inductor.virtualized import ops as inner
+        with uncollected():
+            from torch._inductor import config, ir, lowering
+            from torch._inductor.virtualized import V
+            from torch._inductor.virtualized import ops as inner
     except ImportError:
         return False
     if torch.ops.denizen.draw_mask.default in lowering.lowerings:
@@ -168,10 +172,21 @@ def start_compilers(device: torch.device) -> None:
     first graph.
     """
     if device.type == "cuda":
-        with contextlib.suppress(ImportError):  # private to inductor
+        with uncollected(), contextlib.suppress(ImportError):  # private to inductor
             from torch._inductor.async_compile import maybe_warm_pool
 
             maybe_warm_pool()
+
+
+def stop_compilers() -> None:
+    """Let inductor's processes end while the host has other things to do, where nothing is compiled any more.
+
+    They take a second for it, and torch would wait for them at the end. What is compiled later starts new ones.
+    """
+    compilers = sys.modules.get("torch._inductor.async_compile")
+    stop = getattr(compilers, "shutdown_compile_workers", None)  # private to inductor
+    if stop is not None:
+        threading.Thread(target=stop, name="denizen-stop-compilers").start()
 
 
 def _sources() -> str:

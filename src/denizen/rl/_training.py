@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from denizen import _processes as processes
 from denizen._arguments import switch
+from denizen._garbage import uncollected
 from denizen.errors import InputError, ModelError
 from denizen.model import Env
 from denizen.nn.kernels import precompiling
@@ -334,7 +335,7 @@ class Updates:
 
     def _try_compiled(self, kept: list[tuple[Tensor, Tensor]]) -> None:
         try:
-            with warnings.catch_warnings(), self._precompiling():
+            with warnings.catch_warnings(), self._precompiling(), uncollected():
                 warnings.simplefilter("ignore")  # what torch says about itself while it compiles
                 fuse_draws()
                 self._training.compile(loss=self._compile_loss)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from denizen._garbage import uncollected
 from denizen.ops import fuse_draws, variant
 from denizen.perf.watch import out_of_memory
 from denizen.run._chunks import CapturedSteps
@@ -123,7 +124,7 @@ def _compiles(device: torch.device) -> bool:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without the warnings that torch gives about itself while it compiles; as errors they would end the compile."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), uncollected():
         warnings.simplefilter("ignore")
         yield
 
