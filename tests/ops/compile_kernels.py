@@ -44,7 +44,6 @@ from denizen.ops import (
     _moves,
     _neighbours,
     _pairs,
-    _tables,
 )
 from denizen.space import Graph
 from denizen.space.generators import erdos_renyi
@@ -77,7 +76,7 @@ def pretend() -> None:
 
     JITFunction.run = compile_only
     others = (_adam, _conv_encoder, _mlp, _rows, _sum_tree, _two_layers)
-    own = (_appending, _attribution, _codes, _couples, _draws, _forming, _moves, _neighbours, _pairs, _tables)
+    own = (_appending, _attribution, _codes, _couples, _draws, _forming, _moves, _neighbours, _pairs)
     for module in (*own, *others):
         module.variant = lambda device: "triton"
 

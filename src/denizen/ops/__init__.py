@@ -15,8 +15,12 @@ from denizen.ops._cell_moves import aside as aside
 from denizen.ops._cell_moves import counted as counted
 from denizen.ops._cell_moves import fill_cells as fill_cells
 from denizen.ops._cell_moves import settle_cells as settle_cells
+from denizen.ops._codes import add_histogram as add_histogram
 from denizen.ops._codes import grow as grow
+from denizen.ops._codes import histogram as histogram
 from denizen.ops._codes import in_range as in_range
+from denizen.ops._codes import lookup as lookup
+from denizen.ops._codes import lookup_narrow as lookup_narrow
 from denizen.ops._codes import pack as pack
 from denizen.ops._couples import couples as couples
 from denizen.ops._direction import SWITCH as SWITCH
@@ -68,7 +72,3 @@ from denizen.ops._slots import seated as seated
 from denizen.ops._slots import sum_slots as sum_slots
 from denizen.ops._slots import taken as taken
 from denizen.ops._stepping import step_rows as step_rows
-from denizen.ops._tables import add_histogram as add_histogram
-from denizen.ops._tables import histogram as histogram
-from denizen.ops._tables import lookup as lookup
-from denizen.ops._tables import lookup_narrow as lookup_narrow
