@@ -15,9 +15,9 @@ from denizen.errors import InputError
 from denizen.model import Env, Space, State, count, real, series
 from denizen.rl._distributions import Categorical
 from denizen.rl._game import Game, entry
-from denizen.rl._heads import in_world
 from denizen.rl._opponents import Opponents, check_opponents, check_plays
 from denizen.rl._policy import ActorCritic
+from denizen.rl._rows import in_world
 from denizen.rl._worlds import named
 from denizen.rng import Rng
 

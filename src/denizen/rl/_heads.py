@@ -126,23 +126,3 @@ def distribution_of(
     parts = zip(leaves, given, masks, stds, strict=True)
     made = tuple(distribution_of(leaf, kind, own, mask, std) for leaf, own, mask, std in parts)
     return Joint(made, tuple(draws_of(leaf, kind) for leaf in leaves), space)
-
-
-def in_world(action: Tensor, space: Space) -> Any:
-    """Actions as they were drawn, `[rows, …]`, as worlds take them: choices from `start` on, boxes within bounds."""
-
-    def leafwise(part: Tensor, leaf: trees.Leaf) -> Tensor:
-        if isinstance(leaf, Discrete):
-            return part + leaf.start if leaf.start else part
-        return leaf.nearest(part) if isinstance(leaf, Box) else part
-
-    return trees.mapped(space, leafwise, trees.unpacked(space, action))
-
-
-def as_drawn(action: Any, space: Space) -> Tensor:
-    """The inverse of `in_world`, of what a teacher does."""
-
-    def leafwise(part: Tensor, leaf: trees.Leaf) -> Tensor:
-        return part - leaf.start if isinstance(leaf, Discrete) and leaf.start else part
-
-    return trees.packed(space, trees.mapped(space, leafwise, action))

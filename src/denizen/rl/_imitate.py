@@ -14,13 +14,12 @@ from denizen._progress import progress_bar
 from denizen.errors import InputError, expect_function
 from denizen.model import Box, Env, Observed, Space
 from denizen.rl._draws import Draws
-from denizen.rl._heads import as_drawn
 from denizen.rl._normaliser import take_in
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import ActorCritic, check_fits
 from denizen.rl._recorded import Recorded
 from denizen.rl._rollout import CLOCK
-from denizen.rl._rows import by_actors, rows_of
+from denizen.rl._rows import as_drawn, by_actors, rows_of
 from denizen.rl._worlds import Worlds, named, numbers_in
 
 Teacher = Callable[[Observed, Tensor], Tensor]

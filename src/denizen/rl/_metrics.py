@@ -100,6 +100,27 @@ def measures_of(env: Env) -> list[str]:
     return list(env.measures({"reward": zero, "steps": zero, **dict.fromkeys(flows_of(env), zero)}))
 
 
+def summary_of(env: Env, rollout: "Rollout") -> dict[str, Tensor]:
+    """Of the last rollout: lives that ended, flows, worlds that waited, faults; of all processes."""
+    count, whole, least, most, steps = rollout.lives.unbind()
+    worlds = rollout.state.worlds
+    sums = [count, whole, steps, worlds.waited.sum(), (worlds.faults >= 0).any()]
+    count, whole, steps, waited, faulty = processes.total(torch.stack([one.to(torch.float32) for one in sums])).unbind()
+    some, mean = count > 0, count.clamp(min=1)
+    none = torch.full_like(count, torch.nan)
+    summary = {
+        "episodes": count,
+        "return_sum": whole,
+        "return_mean": torch.where(some, whole / mean, none),
+        "return_min": torch.where(some, processes.least(least), none),
+        "return_max": torch.where(some, processes.most(most), none),
+        "length_mean": torch.where(some, steps / mean, none),
+        "waited": waited,
+        "faulty": faulty,
+    }
+    return joined(env, summary, rollout_metrics(env, rollout))
+
+
 def rollout_metrics(env: Env, rollout: "Rollout") -> dict[str, Tensor]:
     """Mean reward of a step, the sum of each flow, what the environment makes of such sums, and how often each choice
     was made: float32 `[]` each.

@@ -14,9 +14,8 @@ from denizen._roles import Roles, of_all, places
 from denizen.errors import InputError, nearest
 from denizen.model import Env, Observed, RoleView
 from denizen.rl._distributions import Gaussian
-from denizen.rl._heads import in_world
 from denizen.rl._policy import Policy, check_fits
-from denizen.rl._rows import by_actors, seen_by, side_by_side
+from denizen.rl._rows import by_actors, in_world, seen_by, side_by_side
 from denizen.rl._worlds import Step, Worlds, WorldsState, named
 
 

@@ -18,12 +18,12 @@ from denizen import _tree
 from denizen.ops import start_compilers
 from denizen.rl._against import pool_of
 from denizen.rl._curriculum import Curriculum
-from denizen.rl._metrics import Phases, flow_metrics, joined
+from denizen.rl._metrics import Phases, flow_metrics, joined, summary_of
 from denizen.rl._normaliser import take_in
 from denizen.rl._recorded import Recorded
 from denizen.rl._roles import Party, Policies, Seats, actions_of, step_of
 from denizen.rl._rollout import CLOCK, Rollout, RolloutState, clocks_of, flowed
-from denizen.rl._training import PRECISIONS, Training, summary_of
+from denizen.rl._training import PRECISIONS, Training
 from denizen.rl._worlds import Worlds, WorldsState
 
 WORLD = ("waited", "faulty")  # of worlds, and so the same for all parties

@@ -9,8 +9,7 @@ from denizen import _spaces as trees
 from denizen import _tree, ops
 from denizen._roles import by_actor, places
 from denizen.errors import ModelError
-from denizen.model import Env, Observed, RoleView
-from denizen.rl._heads import in_world
+from denizen.model import Box, Discrete, Env, Observed, RoleView, Space
 
 
 def rows_of(observed: Observed, env: Env) -> Observed:
@@ -24,6 +23,26 @@ def for_worlds(action: Tensor, env: Env) -> Any:
     """Actions of rows as worlds take them: of the space's dtypes, within its bounds, with an axis of actors if any."""
     space = env.action_space
     return by_actors(in_world(ops.rounded(action, space.dtype), space), env)
+
+
+def in_world(action: Tensor, space: Space) -> Any:
+    """Actions as they were drawn, `[rows, …]`, as worlds take them: choices from `start` on, boxes within bounds."""
+
+    def leafwise(part: Tensor, leaf: trees.Leaf) -> Tensor:
+        if isinstance(leaf, Discrete):
+            return part + leaf.start if leaf.start else part
+        return leaf.nearest(part) if isinstance(leaf, Box) else part
+
+    return trees.mapped(space, leafwise, trees.unpacked(space, action))
+
+
+def as_drawn(action: Any, space: Space) -> Tensor:
+    """The inverse of `in_world`, of what a teacher does."""
+
+    def leafwise(part: Tensor, leaf: trees.Leaf) -> Tensor:
+        return part - leaf.start if isinstance(leaf, Discrete) and leaf.start else part
+
+    return trees.packed(space, trees.mapped(space, leafwise, action))
 
 
 def by_actors(action: Any, env: Env) -> Any:

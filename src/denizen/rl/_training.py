@@ -9,17 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from denizen import _processes as processes
 from denizen._arguments import switch
 from denizen._garbage import uncollected
 from denizen.errors import InputError, ModelError
-from denizen.model import Env
 from denizen.nn.kernels import precompiling
 from denizen.ops import fuse_draws, start_compilers, variant
 from denizen.rl._against import pool_of
 from denizen.rl._curriculum import Curriculum
 from denizen.rl._from_gymnasium import FromGymnasium
-from denizen.rl._metrics import Phases, joined, rollout_metrics
+from denizen.rl._metrics import Phases, summary_of
 from denizen.rl._normaliser import RewardScale, take_in
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import Policy
@@ -217,27 +215,6 @@ class Training:
     def tensors(self) -> dict[str, Tensor]:
         """Everything that an update depends on, by name; what a checkpoint holds."""
         return {**self.shared_tensors(), **self.own_tensors()}
-
-
-def summary_of(env: Env, rollout: Rollout) -> dict[str, Tensor]:
-    """Of the last rollout: lives that ended, flows, worlds that waited, faults; of all processes."""
-    count, whole, least, most, steps = rollout.lives.unbind()
-    worlds = rollout.state.worlds
-    sums = [count, whole, steps, worlds.waited.sum(), (worlds.faults >= 0).any()]
-    count, whole, steps, waited, faulty = processes.total(torch.stack([one.to(torch.float32) for one in sums])).unbind()
-    some, mean = count > 0, count.clamp(min=1)
-    none = torch.full_like(count, torch.nan)
-    summary = {
-        "episodes": count,
-        "return_sum": whole,
-        "return_mean": torch.where(some, whole / mean, none),
-        "return_min": torch.where(some, processes.least(least), none),
-        "return_max": torch.where(some, processes.most(most), none),
-        "length_mean": torch.where(some, steps / mean, none),
-        "waited": waited,
-        "faulty": faulty,
-    }
-    return joined(env, summary, rollout_metrics(env, rollout))
 
 
 # --- updates of it ----------------------------------------------------------------------------------------------------
