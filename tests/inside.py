@@ -3,16 +3,18 @@
 A test takes the fixture `inside`, so that a module that moves is mended here alone.
 """
 
+import pkgutil
 from typing import Any
 
 import pytest
+import torch
 
 
 class Inside:
     """The switches; each is turned back when the test ends."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._set = monkeypatch.setattr
+        self._set, self._item = monkeypatch.setattr, monkeypatch.setitem
 
     def backend(self, backend: Any) -> None:
         """Runs are compiled by this backend of torch.compile, such as one without the C++ compiler's minutes."""
@@ -77,6 +79,36 @@ class Inside:
     def between_lines(self, seconds: float) -> None:
         """So long a notebook's progress waits between two of its lines."""
         self._set("denizen._printing.BETWEEN", seconds)
+
+    def small_launches(self, agents: int) -> None:
+        """Sweeps launch so many agents at once on a CPU; of functions, so many rows."""
+        self._item(pkgutil.resolve_name("denizen.sweeps._sweep.MOST_AGENTS"), "cpu", agents)
+        self._set("denizen.sweeps._sweep.MOST_CALLED", agents)
+
+    def memory_for_sweeps(self, count: int) -> None:
+        """So many bytes are free for a sweep."""
+        self._set("denizen.sweeps._sweep.free", lambda device: count)
+
+    def unpacks_up_to(self, count: int) -> None:
+        """Compressed files may unpack to so many bytes, and none is so small that it is always fine."""
+        self._set("denizen.space.files._npz._COMPRESSED_LIMIT", count)
+        self._set("denizen.space.files._reading._ALWAYS_FINE", 0)
+
+    def careful_reader(self) -> None:
+        """Text is read line by line, as where a quick reader gives up."""
+        self._set("denizen.space.files._csv._fast", lambda *_: None)
+
+    def one_lot_for_all(self) -> None:
+        """Who is paired draws the same lot as everybody else."""
+        self._set("denizen.ops._pairing.draw_words", lambda ids, num, *rest: torch.zeros(1, num).long())
+
+    def processes_at_once(self, entries: int) -> None:
+        """Series are drawn for so many entries of covariances at once."""
+        self._set("denizen.nn._series._MOST", entries)
+
+    def programs_of_adam(self, count: int) -> None:
+        """Adam's kernel is launched as so many programs."""
+        self._set("denizen.nn.kernels._cuda_adam._PROGRAMS", count)
 
 
 @pytest.fixture

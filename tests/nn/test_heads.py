@@ -5,8 +5,6 @@ import torch
 
 from denizen import nn
 from denizen.errors import InputError
-from denizen.nn._int8 import int8_bmm
-from denizen.nn._layers import PerAgentLinear
 
 from .configurations import SMALL, random_model, small, some_sensing
 
@@ -55,12 +53,6 @@ def test_an_agent_predicts_by_its_own_weights():
     assert same.tolist() == [True, True, True, False, True]
 
 
-@pytest.mark.parametrize("wide", [16, 1200])
-def test_int8_products_are_exact(wide):
-    x, weight = (torch.randint(-127, 128, shape, dtype=torch.int8) for shape in ((2, 5, wide), (2, wide, 3)))
-    assert torch.equal(int8_bmm(x, weight).long(), torch.bmm(x.long(), weight.long()))
-
-
 def test_quantized():
     config = small(hidden=64, num_heads=4, num_outputs=2)
     model = random_model(nn.DynamicDotGAT, config, some_sensing(config), dtype=torch.float32)
@@ -83,12 +75,6 @@ def test_quantized():
         nn.quantize_int8(nn.DynamicDotGATReference(SMALL))
     with pytest.raises(InputError, match="quantized already"):
         nn.quantize_int8(quantized)
-
-
-def test_quantized_zero_rows_stay_zero():
-    linear = PerAgentLinear(torch.zeros(2, 3, 4))
-    quantized = nn.quantize_int8(torch.nn.Sequential(linear))
-    assert not quantized(torch.zeros(2, 5, 3)).any()
 
 
 def test_thousands_of_agents_along_sparse_edges():

@@ -5,7 +5,6 @@ import torch
 
 from denizen.errors import InputError
 from denizen.nn import DynamicDotGAT, DynamicDotGATReference, EdgeBias, SmallWorld, SocialBias
-from denizen.nn._maps import _Recording, social_weights
 from denizen.space import Graph
 
 from .configurations import CONFIGURATIONS, SMALL, random_model, ring, small, some_sensing
@@ -59,31 +58,6 @@ def test_news_travels_half_the_neighbours_a_step(steps):
     changed[..., 4] += 1
     moved = (model(series).outputs != model(changed).outputs).any(-1).any(0).any(0)
     assert moved.tolist() == [abs(agent - 4) <= steps for agent in range(9)]
-
-
-def test_rows_sum_to_one_and_frozen_edges_weigh_nothing():
-    model = random_model(DynamicDotGATReference, CONFIGURATIONS["unfrozen"])
-    weights = social_weights(model, torch.randn(2, 3, 5, 8, dtype=torch.float64))
-    torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
-    frozen = model.bias().isinf()
-    assert frozen.any()
-    assert not weights[..., frozen].any()
-    assert (weights[..., ~frozen] > 0).all()
-
-
-def test_maps_are_the_weights_by_which_agents_listen():
-    """A row is who listens, a column who is heard: with the values they give what the attention gives."""
-    config = CONFIGURATIONS["unfrozen"]
-    recording = _Recording(random_model(DynamicDotGATReference, config))
-    u = torch.randn(1, 6, config.num_agents, config.hidden, dtype=torch.float64)
-    bias = recording.bias()
-    heard = recording._heads(u, "social")[2]
-    said = torch.einsum("btnac,btcnd->btand", social_weights(recording, u), heard).flatten(-2)
-    torch.testing.assert_close(said, recording._social(u, bias))
-    remembered = recording._memory(u)
-    (weights,) = recording.memory_maps  # [heads, agents, times, times]
-    said = torch.einsum("nats,bsand->btand", weights, recording._heads(u, "memory")[2]).flatten(-2)
-    torch.testing.assert_close(said, remembered)
 
 
 @pytest.mark.parametrize("symmetric", [False, True])

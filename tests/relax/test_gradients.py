@@ -268,8 +268,8 @@ def test_a_replicate_has_the_gradient_of_its_world_alone(relax: Any) -> None:
 
 
 @pytest.mark.parametrize("relax", [MeanField(), StraightThrough(), Logistic()])
-def test_compiled_gradients_are_the_eager_ones(relax: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("denizen.run._compile.BACKEND", "aot_eager")
+def test_compiled_gradients_are_the_eager_ones(relax: Any, inside: Any) -> None:
+    inside.backend("aot_eager")
     torch._dynamo.reset()
     grads = []
     for compiled in (False, True):

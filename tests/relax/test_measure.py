@@ -10,7 +10,6 @@ from torch import Tensor
 import denizen as dz
 from denizen.errors import InputError
 from denizen.relax import Logistic, MeanField, StraightThrough, measure
-from denizen.relax._measure import _blocks
 from denizen.zoo.sir import SIR
 
 AGAIN = ("differences", "Logistic(tau=0.5)")
@@ -94,11 +93,3 @@ def test_it_says_which_to_take() -> None:
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         measure(**{"model": Squares(), "steps": 2, "worlds": 8, **arguments})
-
-
-def test_no_block_has_one_world() -> None:
-    for worlds in range(8, 70):
-        blocks = list(_blocks(worlds))
-        assert [number for block in blocks for number in block] == list(range(worlds, 2 * worlds))
-        assert min(map(len, blocks)) > 1
-        assert max(map(len, blocks)) <= 17

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from denizen import ops
 from denizen.errors import InputError, ModelError
-from denizen.ops._cell_moves import first_of_each, lowest_of_each
 from denizen.rng import Rng
 from denizen.space import Grid
 
@@ -186,13 +185,6 @@ def test_the_order_of_agents_changes_nothing():
     assert all_of_it(cell[order], target[order], ids[order]).equal(all_of_it(cell, target, ids)[:, order])
     plain = torch.arange(agents)  # as if none were given
     assert all_of_it(cell, target, None).equal(all_of_it(cell, target, plain))
-
-
-def test_equal_priorities_are_broken_by_identity():
-    goal, room, word = torch.full((4,), 8), torch.ones(9, dtype=torch.int32), torch.zeros(4, dtype=torch.int64)
-    for chosen in (first_of_each, lowest_of_each):
-        found = [chosen(goal, goal == 8, room, word, ids) for ids in (torch.tensor([[7, 3, 9, 5]]), torch.empty(0))]
-        assert [one.tolist() for one in found] == [[False, True, False, False], [True, False, False, False]]
 
 
 def test_a_queue_moves_up_from_its_head_and_full_cells_are_not_exchanged():

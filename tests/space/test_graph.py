@@ -243,14 +243,14 @@ def test_with_weight(network: dict[str, Any]) -> None:
         assert torch.equal(graph.out_edge, other.out_edge)
 
 
-def test_weighted_masks_are_exact_in_any_direction(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weighted_masks_are_exact_in_any_direction(inside: Any) -> None:
     gen = np.random.default_rng(3)
     source, target = gen.integers(0, 90, 1500), gen.integers(0, 90, 1500)
     graph = Graph.from_edges(source, target, 90, weight=gen.random(1500, dtype=np.float32))
     mask = torch.from_numpy(gen.integers(0, 2, 90)).to(torch.int8)
     results = []
     for limit in (float("inf"), -1.0):
-        monkeypatch.setattr("denizen.ops._cpu_neighbours._PUSH_UP_TO", limit)
+        inside.push_up_to(limit)
         results.append(graph.sum(mask))
     assert torch.equal(*results)
 

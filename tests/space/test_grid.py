@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 import denizen as dz
-from denizen import _tree
 from denizen.errors import InputError, ModelError
 from denizen.space import Grid
 
@@ -65,9 +65,9 @@ def test_offsets_are_in_canonical_order():
 
 def test_a_grid_is_static_in_trees():
     grid = Grid((4, 5))
-    leaves, structure = _tree.flatten({"grid": grid})
+    leaves, structure = pytree.tree_flatten({"grid": grid})
     assert leaves == []
-    assert _tree.unflatten(leaves, structure)["grid"] == grid == Grid([4, 5])
+    assert pytree.tree_unflatten(leaves, structure)["grid"] == grid == Grid([4, 5])
     assert dz.space.Grid is Grid
 
 

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from denizen.ops._cell_moves import first_of_each, lowest_of_each
 from denizen.space._edges import csr
 from denizen.space.files import _csv as csv_module
 from denizen.space.generators._pairs import distinct_codes
@@ -71,3 +73,10 @@ def test_fast_and_careful_csv_readers_agree(rows, header, ending, final):
     found, line = csv_module.columns(text, header, (1, 0))
     np.testing.assert_array_equal(found[0], careful[1])
     assert line(0) == 1 + header
+
+
+def test_equal_priorities_are_broken_by_identity():
+    goal, room, word = torch.full((4,), 8), torch.ones(9, dtype=torch.int32), torch.zeros(4, dtype=torch.int64)
+    for chosen in (first_of_each, lowest_of_each):
+        found = [chosen(goal, goal == 8, room, word, ids) for ids in (torch.tensor([[7, 3, 9, 5]]), torch.empty(0))]
+        assert [one.tolist() for one in found] == [[False, True, False, False], [True, False, False, False]]

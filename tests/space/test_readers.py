@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -173,11 +174,13 @@ def test_number_of_agents() -> None:
     ],
 )
 @pytest.mark.parametrize("reader", ["polars", "numpy", "careful"])
-def test_text_in_its_many_forms(tmp_path: Path, content: str, reader: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_in_its_many_forms(
+    tmp_path: Path, content: str, reader: str, monkeypatch: pytest.MonkeyPatch, inside: Any
+) -> None:
     if reader == "numpy":
-        monkeypatch.setattr("denizen.space.files._csv.importlib.util.find_spec", lambda name: None)
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     if reader == "careful":
-        monkeypatch.setattr("denizen.space.files._csv._fast", lambda *_: None)
+        inside.careful_reader()
     edges = read_edges(write(tmp_path / "contacts.csv", content))
     assert rows(edges) == list(zip(SOURCE, TARGET, strict=True))
     assert any("no header line" in line for line in edges.report) == ("source" not in content)
@@ -491,10 +494,9 @@ def test_truncated_parquet_ends_in_denizen_errors(tmp_path: Path) -> None:
             read_edges(write(tmp_path / "p.parquet", SEEDS["p.parquet"][:size]))
 
 
-def test_bombs_are_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bombs_are_not_unpacked(tmp_path: Path, inside: Any) -> None:
     """Small files that unpack to a lot; the limits are lowered in place of files that fill the memory."""
-    monkeypatch.setattr("denizen.space.files._npz._COMPRESSED_LIMIT", 1 << 20)
-    monkeypatch.setattr("denizen.space.files._reading._ALWAYS_FINE", 0)
+    inside.unpacks_up_to(1 << 20)
     zeros = np.zeros(1 << 20, np.int32)
     np.savez_compressed(tmp_path / "a.npz", source=zeros, target=zeros)
     sparse.save_npz(tmp_path / "m.npz", sparse.csr_array((zeros, zeros, [0, zeros.size]), shape=(1, 1)))

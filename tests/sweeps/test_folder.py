@@ -1,7 +1,9 @@
 """The folder of a sweep: stopped anywhere, gone on with, nothing lost, nothing double, the same bits."""
 
 import errno
+import fcntl
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from denizen import _atomic, _run_folder
-from denizen.errors import DataError, InputError, MissingExtra, StorageError
-from denizen.sweeps import _folder, _results, _sweep, load, sweep
+import denizen as dz
+from denizen.errors import DataError, InputError, StorageError
+from denizen.run import StateFolder
+from denizen.sweeps import load, sweep
 
 DESIGN = {"infect_rate": [0.1, 0.3, 0.5], "infectious_phases": [1, 2]}
 OPTIONS = {"steps": 4, "replicates": 2, "seed": 5, "progress": False}
@@ -22,10 +25,10 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def saved_each(monkeypatch):
+def saved_each(inside, monkeypatch):
     """A launch for each row, and a save after each launch."""
-    monkeypatch.setitem(_sweep.MOST_AGENTS, "cpu", 40)
-    monkeypatch.setattr(_folder.SweepFolder, "due", lambda self: True)
+    inside.small_launches(40)
+    monkeypatch.setattr(StateFolder, "due", lambda self: True)
 
 
 def same(one, other):
@@ -49,7 +52,7 @@ def test_a_finished_sweep_is_read_and_not_run_again(ring, tmp_path, monkeypatch)
     def never(*_):
         raise AssertionError
 
-    monkeypatch.setattr(_sweep.Launch, "_simulated", never)
+    monkeypatch.setattr(dz.rng.Rng, "__init__", never)
     same(found, sweep(ring, DESIGN, out=tmp_path / "s", **OPTIONS))
 
 
@@ -58,22 +61,20 @@ def test_a_kill_at_any_write_loses_nothing_and_doubles_nothing(ring, tmp_path, m
     """The process ends before or after each file that it writes, in turn; the next one goes on."""
     design, options = {"infect_rate": [0.1, 0.5]}, {**OPTIONS, "replicates": 3, "steps": 2}
     whole = sweep(ring, design, **options)
-    path, write, kills, finished = tmp_path / "s", _atomic.write_atomic, 0, False
+    path, replace, kills, finished = tmp_path / "s", os.replace, 0, False
     while not finished:
-        left = [1 + kills % 4]  # writes until the end
+        left = [1 + kills % 8]  # writes until the end
 
-        def mortal(*arguments, left=left, **options):
+        def mortal(source, target, left=left):
             left[0] -= 1
-            if left[0] == 0 and not late:
+            if left[0] < 0 or (left[0] == 0 and not late):  # a killed process writes no more
                 raise Killed
-            write(*arguments, **options)
+            replace(source, target)
             if left[0] == 0:
                 raise Killed
 
         with monkeypatch.context() as patch:
-            patch.setattr(_run_folder, "write_atomic", mortal)
-            # What a killed process cannot do any more.
-            patch.setattr(_folder.SweepFolder, "flush", _only_in_order(_folder.SweepFolder.flush))
+            patch.setattr(os, "replace", mortal)
             try:
                 found = sweep(ring, design, out=path, **options)
                 finished = True
@@ -90,51 +91,46 @@ def test_a_kill_at_any_write_loses_nothing_and_doubles_nothing(ring, tmp_path, m
     assert {f"parts/{file.name}" for file in (path / "parts").iterdir()} == named
 
 
-def _only_in_order(flush):
-    def flushed(self, **changes):
-        if changes:
-            raise Killed
-        flush(self)
-
-    return flushed
-
-
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, RuntimeError])
-def test_what_came_back_is_kept_when_something_ends_a_sweep(ring, tmp_path, monkeypatch, stop):
-    monkeypatch.setitem(_sweep.MOST_AGENTS, "cpu", 40)
-    simulated, launches = _sweep.Launch._simulated, []
+def test_what_came_back_is_kept_when_something_ends_a_sweep(tmp_path, inside, stop):
+    inside.small_launches(1)
+    design, launches, failing = {"a": [1, 2, 3], "b": [4, 5]}, [], [7]
 
-    def stopped(self, rows):
-        if len(launches) == 7:
+    def line(theta, worlds):
+        if len(launches) in failing:
             raise stop
-        launches.append(rows)
-        return simulated(self, rows)
+        launches.append(worlds)
+        return theta.sum(1, keepdim=True).expand(-1, 4) + torch.tensor(worlds)[:, None]
 
-    with monkeypatch.context() as patch:
-        patch.setattr(_sweep.Launch, "_simulated", stopped)
-        with pytest.raises(stop):
-            sweep(ring, DESIGN, out=tmp_path / "s", **OPTIONS)
-    folder = _folder.SweepFolder.open(tmp_path / "s")
-    assert folder.status == ("interrupted" if stop is KeyboardInterrupt else "failed")
-    assert folder.manifest["rows"] == 7
+    with pytest.raises(stop):
+        sweep(line, design, out=tmp_path / "s", **OPTIONS)
+    manifest = json.loads((tmp_path / "s" / "manifest.json").read_text())
+    assert manifest["status"] == ("interrupted" if stop is KeyboardInterrupt else "failed")
+    assert manifest["rows"] == 7
     assert len(load(tmp_path / "s").sets) == 3  # those that are whole
     with pytest.raises(InputError, match="design Grid, expected"):
-        load(tmp_path / "s").indices("cases")
-    found = sweep(ring, DESIGN, out=tmp_path / "s", **OPTIONS)
-    same(found, sweep(ring, DESIGN, **OPTIONS))
+        load(tmp_path / "s").indices("output")
+    failing.clear()
+    found = sweep(line, design, out=tmp_path / "s", **OPTIONS)
+    assert len(launches) == 12
+    same(found, sweep(line, design, **OPTIONS))
 
 
 def test_a_full_disk_is_the_reason_that_the_folder_gives(ring, tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
+    replace = os.replace
+
+    def full(source, target):
+        if Path(target).name != "manifest.json" and not Path(target).name.startswith("design"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_folder, "write", full)
+        patch.setattr(os, "replace", full)
         with pytest.raises(StorageError, match="No space left"):
             sweep(ring, DESIGN, out=tmp_path / "s", **OPTIONS)
-    folder = _folder.SweepFolder.open(tmp_path / "s")
-    assert (folder.status, folder.manifest["rows"]) == ("failed", 0)
-    assert "No space left" in folder.manifest["error"]
+    manifest = json.loads((tmp_path / "s" / "manifest.json").read_text())
+    assert (manifest["status"], manifest["rows"]) == ("failed", 0)
+    assert "No space left" in manifest["error"]
 
 
 def test_another_sweep_is_refused(ring, tmp_path):
@@ -159,20 +155,15 @@ def test_another_sweep_is_refused(ring, tmp_path):
 
 def test_two_processes_do_not_write_to_one_folder(ring, tmp_path):
     sweep(ring, DESIGN, out=tmp_path / "s", **OPTIONS)
-    with _atomic.locked(tmp_path / "s"), pytest.raises(StorageError, match="another"):
-        sweep(ring, DESIGN, out=tmp_path / "s", **OPTIONS)
+    with (tmp_path / "s" / ".lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(StorageError, match="another"):
+            sweep(ring, DESIGN, out=tmp_path / "s", **OPTIONS)
 
 
 def test_without_pyarrow_the_rest_is_written_and_said_so(ring, tmp_path, monkeypatch):
-    needed = _results.need
-
-    def lacking(module, extra, purpose):
-        if module == "pyarrow":
-            raise MissingExtra("pyarrow is needed; run: pip install 'denizen[tables]'")
-        return needed(module, extra, purpose)
-
     with monkeypatch.context() as patch:
-        patch.setattr(_results, "need", lacking)
+        patch.setitem(sys.modules, "pyarrow", None)
         found = sweep(ring, DESIGN, out=tmp_path / "s", **OPTIONS)
     assert "sweep.parquet was not written: pyarrow is needed" in found.notes[0]
     assert (tmp_path / "s" / "summary.csv").exists()
@@ -181,7 +172,9 @@ def test_without_pyarrow_the_rest_is_written_and_said_so(ring, tmp_path, monkeyp
     assert (tmp_path / "s" / "sweep.parquet").exists()
 
 
-@pytest.mark.parametrize("name", sorted(_folder.FORMS))
+@pytest.mark.parametrize(
+    "name", ["columns", "design", "model", "parts", "recorded", "replicates", "sets", "steps", "versions"]
+)
 def test_an_entry_of_another_kind_is_told(ring, tmp_path, name):
     sweep(ring, {"infect_rate": [0.1]}, steps=1, replicates=1, progress=False, out=tmp_path / "s")
     file = tmp_path / "s" / "manifest.json"

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import denizen as dz
-from denizen._printing import progress
 from denizen.errors import InputError, ModelError
 from denizen.model import During, Scale
-from denizen.sweeps import Builder, Grid, Latin, Listed, Random, Saltelli, Sobol, _knobs, _sweep, sweep
+from denizen.sweeps import Builder, Grid, Latin, Listed, Random, Saltelli, Sobol, sweep
 from denizen.zoo.sir import SIR
+from inside import Inside
 
 QUIET = {"steps": 5, "replicates": 2, "progress": False}
 LOCKDOWN = Scale(target="infect_rate", factor=0.5, when=During(2, 4), name="lockdown")
@@ -48,7 +48,7 @@ def test_a_sweep_equals_single_runs_whatever_the_design(ring, data):
         design = [dict(zip(names, row, strict=True)) for row in data.draw(st.permutations(sets))]
     seed, most = data.draw(st.integers(0, 2**32 - 1)), data.draw(st.sampled_from([40, 120, 1 << 22]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(_sweep.MOST_AGENTS, "cpu", most)  # one row of a launch, three, all
+        Inside(patch).small_launches(most)  # one row of a launch, three, all
         found = sweep(ring, design, steps=3, replicates=2, seed=seed, progress=False)
     equal_to_single_runs(found, ring, seed, 3)
 
@@ -70,18 +70,6 @@ def test_designs(ring, design, sets):
     equal_to_single_runs(found, ring)
     again = sweep(ring, design, **QUIET)
     assert found.sets == again.sets
-
-
-def test_spread_designs_fill_their_ranges():
-    find = dz.sweeps._subject.Subject.of(lambda theta, worlds: theta, ()).find
-    for design in (Latin(64, {"a": (2, 6), "b": (-1, 1)}), Sobol(64, {"a": (2, 6), "b": (-1, 1)})):
-        values = np.array(design.sets(find)[1])
-        for column, low, high in ((values[:, 0], 2, 6), (values[:, 1], -1, 1)):
-            cells = np.floor((column - low) / (high - low) * 64).astype(int)
-            assert sorted(cells) == list(range(64))  # one in each of the 64 parts
-    whole = dz.sweeps._designs.Span(1, 3, True).of(np.linspace(0, 1, 3001))
-    assert set(whole) == {1, 2, 3}
-    assert max(abs(whole.count(k) - 1000) for k in (1, 2, 3)) <= 2
 
 
 def test_numbers_of_interventions_are_swept(ring):
@@ -265,43 +253,24 @@ def test_an_executor_that_leaves_runs_out_ends_no_sweep(tmp_path):
     assert len(sweep(line, **given)) == 4
 
 
-def test_a_long_grid_is_read_in_time_that_grows_with_its_length():
-    class Value(float):
-        compared = 0
-
-        def __eq__(self, other):
-            Value.compared += 1
-            return float(self) == float(other)
-
-        __hash__ = float.__hash__
-
-    knob = _knobs.Knob("a", "text", False)
-    object.__setattr__(knob, "read", Value)
-    assert len(dz.sweeps.Grid({"a": range(2_000)}).sets(lambda name: knob)[1]) == 2_000
-    assert Value.compared < 20_000
-
-
-def test_more_than_memory_takes_is_told_with_numbers(ring, monkeypatch):
-    monkeypatch.setattr(_sweep, "free", lambda device: 1 << 20)
+def test_more_than_memory_takes_is_told_with_numbers(ring, inside):
+    inside.memory_for_sweeps(1 << 20)
     with pytest.raises(InputError, match=r"2 sets × 50 replicates × 1,000 steps of 3 series take 0.0 GiB.* are free"):
         sweep(ring, {"infect_rate": [0.1, 0.2]}, steps=1000, replicates=50, progress=False)
 
 
-def test_memory_that_runs_out_halves_a_launch(ring, monkeypatch):
-    from denizen.sweeps import _subject
+def test_memory_that_runs_out_halves_a_launch():
+    sizes = []
 
-    sizes, simulated = [], _subject.simulated
-
-    def small(model, steps, worlds, *others, **options):
+    def small(theta, worlds):
         sizes.append(len(worlds))
         if len(worlds) > 2:
             raise dz.errors.CapacityError("out of memory")
-        return simulated(model, steps, worlds, *others, **options)
+        return theta + torch.tensor(worlds)[:, None]
 
-    monkeypatch.setattr(_subject, "simulated", small)
-    found = sweep(ring, {"infect_rate": [0.1, 0.6]}, **QUIET)
+    found = sweep(small, {"a": [10, 20]}, steps=1, replicates=2, progress=False)
     assert sizes == [4, 2, 2]
-    equal_to_single_runs(found, ring)
+    assert found["output"].flatten().tolist() == [10, 11, 20, 21]
 
 
 def test_lists_from_csv(ring, tmp_path):
@@ -336,25 +305,3 @@ def test_a_gpu_gives_the_bits_of_the_cpu(ring):
     design = {"infect_rate": [0.1, 0.3], "infectious_phases": [1, 2]}
     there, here = sweep(ring, design, device="cuda", **QUIET), sweep(ring, design, device="cpu", **QUIET)
     assert all(torch.equal(there[name], here[name]) for name in here.series_names)
-
-
-def test_the_first_launch_tells_how_long_the_others_take(monkeypatch):
-    bars = []
-
-    def kept(**options):
-        bars.append(progress(**options))
-        return bars[-1]
-
-    monkeypatch.setattr(_sweep, "progress_bar", kept)
-    left = []
-
-    def waits(theta, worlds):
-        left.extend(task.time_remaining for task in bars[-1].tasks) if bars else None
-        return theta
-
-    monkeypatch.setattr(_sweep, "MOST_CALLED", 1)
-    sweep(waits, {"a": [1, 2, 3]}, steps=1, replicates=1)
-    assert left[0] is None
-    assert left[1] is not None
-    assert left[2] is not None
-    assert bars[-1].tasks[0].finished

@@ -12,10 +12,10 @@ from denizen.nn import kernels
 
 @pytest.mark.parametrize("size", [1, 1000, 300_001])
 @pytest.mark.parametrize("max_norm", [None, 0.5])
-def test_adam(tools: Any, monkeypatch: pytest.MonkeyPatch, size: int, max_norm: float | None) -> None:
+def test_adam(tools: Any, inside: Any, size: int, max_norm: float | None) -> None:
     if os.environ.get("TRITON_INTERPRET") == "1" and size > 1000:  # two blocks to a program again, of few programs
         size = 5_001
-        monkeypatch.setattr("denizen.nn.kernels._cuda_adam._PROGRAMS", 4)
+        inside.programs_of_adam(4)
     start, rate = torch.randn(size), torch.tensor(3e-3)
     theirs = torch.nn.Parameter(start.clone())
     optimizer = torch.optim.Adam([theirs], lr=3e-3, eps=1e-5)

@@ -12,15 +12,20 @@ import time
 import traceback
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import pytest
 import safetensors.torch  # noqa: F401
 import torch
 
 import denizen as dz
-from denizen.sweeps import _folder, _sweep, load, sweep
+from denizen.run import StateFolder
+from denizen.sweeps import load, sweep
 from denizen.zoo.sir import SIR
+from inside import Inside
 
-_sweep.MOST_AGENTS["cpu"] = 80  # two rows of a launch
-_folder.SweepFolder.due = lambda self: True  # save after every launch, so that kills meet saves
+Inside(pytest.MonkeyPatch()).small_launches(80)  # two rows of a launch
+StateFolder.due = lambda self: True  # save after every launch, so that kills meet saves
 around = torch.arange(40)
 MODEL = SIR(dz.Graph.from_edges(around, (around + 1) % 40, 40, directed=False), infect_rate=0.3, seed_share=0.1)
 DESIGN = {"infect_rate": [0.1 * k for k in range(1, 13)], "infectious_phases": [1, 2]}
