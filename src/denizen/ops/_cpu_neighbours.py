@@ -8,10 +8,12 @@ faster even with every sender active.
 import numpy as np
 import torch
 
-from denizen.ops._cpu import _jit, over_ranges
+from denizen.ops._cpu import _jit, over_parts, over_ranges, parts
 
 # Edges at active senders for each edge at eligible receivers up to which pushing was measured to be cheaper.
 _PUSH_UP_TO = 1.5
+_SENDER = 1.0  # nanoseconds that a sum takes for each agent, with few active senders
+COUNTS = 8  # numbers that a part counts, with room, so that no two threads write into one line of the cache
 _LOOK = 1024  # receivers that are counted at a time
 
 
@@ -49,8 +51,8 @@ def _pushes(work, push_up_to, has_where, row, in_ptr):
 
 
 @_jit
-def _push_counts(v, active, num, out_ptr, out_idx, o):
-    for k in range(num):
+def _push_counts(v, active, out_ptr, out_idx, o):
+    for k in range(active.shape[0]):
         j = np.uint32(active[k])  # unsigned: an index that might be negative costs more
         x = v[j]
         for e in range(np.uint64(out_ptr[j]), np.uint64(out_ptr[j + 1])):
@@ -58,28 +60,80 @@ def _push_counts(v, active, num, out_ptr, out_idx, o):
 
 
 @_jit
+def _list_part(values, out_ptr, active, counts, part, start, stop):
+    """Of one world: lists active senders start … stop - 1 from `start` on, and counts them and their edges."""
+    num, work = _list_active(values[0, start:stop], active[start:]), 0
+    for k in range(start, start + num):
+        active[k] += start
+        work += out_ptr[np.uint32(active[k]) + 1] - out_ptr[np.uint32(active[k])]
+    counts[part, 0], counts[part, 1] = num, work
+
+
+@_jit
+def _push_part(
+    values, where, has_where, in_ptr, out_ptr, out_idx, push_up_to, active, counts, more, out, part, parts, start, stop
+):
+    """Pushes from a part's senders, if that is cheaper: into `out` from the first, into rows of `more` from others."""
+    work = 0
+    for p in range(parts):
+        work += counts[p, 1]
+    counts[part, 2] = _pushes(work, push_up_to, has_where, where[0], in_ptr)
+    if counts[part, 2] != 0:
+        into = more[part - 1] if part > 0 else out[0]
+        into[:] = 0
+        _push_counts(values[0], active[start : start + counts[part, 0]], out_ptr, out_idx, into)
+
+
+@_jit
+def _sum_part(values, where, has_where, in_ptr, in_idx, counts, more, out, part, parts, start, stop):
+    """Sums of receivers start … stop - 1: of what was pushed, or pulled now."""
+    row, o = where[0], out[0, start:stop]
+    if counts[part, 2] == 0:
+        _pull_counts(values[0], row, has_where, in_ptr, in_idx, out[0], start, stop)
+        return
+    for p in range(parts - 1):
+        also = more[p, start:stop]
+        for i in range(o.shape[0]):
+            o[i] += also[i]
+    if has_where:
+        mask = row[start:stop]
+        for i in range(o.shape[0]):
+            o[i] = o[i] * (mask[i] != 0)
+
+
+@_jit
+def _pull_counts(v, row, has_where, in_ptr, in_idx, o, start, stop):
+    for i in range(start, stop):
+        total = np.int64(0)
+        if not has_where or row[i] != 0:
+            for e in range(np.uint64(in_ptr[i]), np.uint64(in_ptr[i + 1])):
+                total += v[np.uint32(in_idx[e])]
+        o[i] = total
+
+
+@_jit
 def _sum_counts(values, where, has_where, in_ptr, in_idx, out_ptr, out_idx, push_up_to, out, start, stop):
     n = values.shape[1]
-    active = np.empty(n + 1, np.int32)
+    active, counts = np.empty(n + 1, np.int32), np.empty((1, 3), np.int64)
+    more = np.empty((0, n), out.dtype)
     for w in range(start, stop):
-        v, o, row = values[w], out[w], where[min(w, where.shape[0] - 1)]
-        num = _list_active(v, active)
-        work = 0
-        for k in range(num):
-            work += out_ptr[np.uint32(active[k]) + 1] - out_ptr[np.uint32(active[k])]
-        if _pushes(work, push_up_to, has_where, row, in_ptr):
-            o[:] = 0
-            _push_counts(v, active, num, out_ptr, out_idx, o)
-            if has_where:
-                for i in range(n):
-                    o[i] = o[i] * (row[i] != 0)
-        else:
-            for i in range(n):
-                total = np.int64(0)
-                if not has_where or row[i] != 0:
-                    for e in range(np.uint64(in_ptr[i]), np.uint64(in_ptr[i + 1])):
-                        total += v[np.uint32(in_idx[e])]
-                o[i] = total
+        v, o, row = values[w : w + 1], out[w : w + 1], where[min(w, where.shape[0] - 1) :]
+        _list_part(v, out_ptr, active, counts, 0, 0, n)
+        _push_part(
+            v, row, has_where, in_ptr, out_ptr, out_idx, push_up_to, active, counts, more, o, 0, 1, 0, n
+        )
+        _sum_part(v, row, has_where, in_ptr, in_idx, counts, more, o, 0, 1, 0, n)
+
+
+def _sum_in_parts(values, where, has_where, in_ptr, in_idx, out_ptr, out_idx, out, number):  # type: ignore[no-untyped-def]
+    """`_sum_counts` of one world by so many threads, each of which pushes from a part of the senders."""
+    n = values.shape[1]
+    active, counts = np.empty(n + 1, np.int32), np.empty((number, COUNTS), np.int64)
+    given, more = (values, where, has_where, in_ptr), np.empty((number - 1, n), out.dtype)
+    push = *given, out_ptr, out_idx, _PUSH_UP_TO, active, counts, more, out
+    over_parts(lambda a, b, part: _list_part(values, out_ptr, active, counts, part, a, b), n, number)
+    over_parts(lambda a, b, part: _push_part(*push, part, number, a, b), n, number)
+    over_parts(lambda a, b, part: _sum_part(*given, in_idx, counts, more, out, part, number, a, b), n, number)
 
 
 @_jit
@@ -149,9 +203,13 @@ def sum_counts(values: torch.Tensor, where: torch.Tensor | None, arrays: tuple[t
     """`_neighbours.sum_counts`; `arrays` are (in pointer, in index, out pointer, out index)."""
     dtype = torch.int32 if values.dtype == torch.int8 else torch.int64
     out = torch.empty(values.shape, dtype=dtype)
-    in_ptr, in_idx, out_ptr, out_idx = (a.numpy() for a in arrays)
-    args = (_rows(values, _NO_MASK), _rows(where, _NO_MASK), where is not None, in_ptr, in_idx, out_ptr, out_idx)
-    over_ranges(lambda a, b: _sum_counts(*args, _PUSH_UP_TO, out.numpy(), a, b), values.shape[0], values.numel())
+    given = _rows(values, _NO_MASK), _rows(where, _NO_MASK), where is not None, *(a.numpy() for a in arrays)
+    number = parts(_SENDER * values.numel(), values.shape[1]) if values.shape[0] == 1 else 1
+    if number > 1:
+        _sum_in_parts(*given, out.numpy(), number)
+    else:
+        args = *given, _PUSH_UP_TO, out.numpy()
+        over_ranges(lambda a, b: _sum_counts(*args, a, b), values.shape[0], values.numel())
     return out
 
 
