@@ -3,7 +3,7 @@
 import copy
 import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 import denizen as dz
 from denizen import ops
 from denizen.model import Act, Ask, During, Scale, alive, births, deaths
-from denizen.run import _native, _native_calls, _native_loops
+from denizen.run import _native, _native_calls, _native_loops, _native_parts
 from denizen.run._compile import _advanced, _same_bits, try_native
 from denizen.run._engine import RunState
 from denizen.run._native import NativeStep, NotNativeError
@@ -144,6 +144,17 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_native, "MOST_FOREIGN", 1000)
 
 
+@pytest.fixture
+def by_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Loops of any size go over two threads."""
+    for name, value in {"LEAST": 0.0, "PART": 1e-9, "ALIGN": 4}.items():
+        monkeypatch.setattr(_native_parts, name, value)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(threads)
+
+
 CASES = [(name, replicates) for name in MODELS for replicates in (1, 3)]
 QUICK = (("sums", 3), ("farm", 1))
 
@@ -151,7 +162,8 @@ QUICK = (("sums", 3), ("farm", 1))
 @pytest.mark.parametrize(
     ("name", "replicates"), [pytest.param(*one, marks=[] if one in QUICK else pytest.mark.slow) for one in CASES]
 )
-def test_bits_of_eager_steps(name: str, replicates: int, many: None) -> None:
+def test_bits_of_eager_steps(name: str, replicates: int, many: None, by_two: None) -> None:
+    """Of one thread and of two by turns."""
     params = {"rate": [0.2, 0.3, 0.4]} if replicates == 3 and name in ("sums", "farm") else None
     eager = dz.simulate(MODELS[name](), STEPS, replicates=replicates, params=params, device="cpu", compile=False)
     run = dz.simulate(MODELS[name](), 2, replicates=replicates, params=params, device="cpu", compile=False)
@@ -160,7 +172,10 @@ def test_bits_of_eager_steps(name: str, replicates: int, many: None) -> None:
     run._stepper.use(step)
     held = [leaf.clone() for leaf in run._run_state.leaves]
     before = run._run_state
-    run.extend(STEPS - 2)
+    torch.set_num_threads(1)
+    run.extend(2)
+    torch.set_num_threads(2)
+    run.extend(STEPS - 4)
     assert all(map(torch.equal, before.leaves, held))  # a step writes into nothing that the caller may hold
     same_step(run, step)
     for ours, theirs in zip(run._run_state.tensors(), eager._run_state.tensors(), strict=True):
@@ -280,7 +295,7 @@ def test_random_steps_as_python(many: None, monkeypatch: pytest.MonkeyPatch) -> 
 
     def segment(code: str, written: tuple[tuple[str, str], ...], make: Any) -> Callable[..., None]:
         known = {"np": np, "whole": whole, "strided": strided, "invoke": lambda called, given: called(*given)}
-        known |= {"moved": _native_loops.OWN["moved"], **{name: as_python(name, text) for name, text in written}}
+        known = _native_loops.OWN | known | {name: as_python(name, text) for name, text in written}
         exec(code, known)
         return known["segment"]
 
@@ -299,7 +314,9 @@ def test_random_steps_as_python(many: None, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=[] if seed < 3 else pytest.mark.slow) for seed in range(30)])
-def test_random_steps(seed: int, many: None) -> None:
+def test_random_steps(seed: int, many: None, by_two: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On two threads, parts of any size."""
+    monkeypatch.setattr(_native_parts, "ALIGN", 1)
     with torch.no_grad():
         compared(seed)
 

@@ -36,12 +36,13 @@ class _Pool:
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[tuple[Callable[[], None], SimpleQueue[BaseException | None]]] = SimpleQueue()
-        self._threads, self._lock = 0, threading.Lock()
+        self._threads, self._out, self._lock = 0, 0, threading.Lock()
 
     def run(self, first: Callable[[], None], others: Sequence[Callable[[], None]]) -> None:
         """Run all, the first in this thread; raises what any of them raised once all are done."""
         with self._lock:
-            for _ in range(self._threads, len(others)):
+            self._out += len(others)
+            for _ in range(self._threads, self._out):  # those of one call may wait for each other
                 threading.Thread(target=self._wait, name="denizen-ops", daemon=True).start()
                 self._threads += 1
         done: SimpleQueue[BaseException | None] = SimpleQueue()
@@ -52,6 +53,8 @@ class _Pool:
             first()
         finally:
             errors = [done.get() for _ in others]
+            with self._lock:
+                self._out -= len(others)
         for error in errors:
             if error is not None:
                 raise error
@@ -95,9 +98,7 @@ def over_parts(work: Callable[[int, int, int], None], total: int, parts: int, mu
     if chunk >= total:
         work(0, total, 0)
         return
-    jobs = [
-        partial(work, start, min(start + chunk, total), part) for part, start in enumerate(range(0, total, chunk))
-    ]
+    jobs = [partial(work, start, min(start + chunk, total), part) for part, start in enumerate(range(0, total, chunk))]
     _pool.run(jobs[0], jobs[1:])
 
 

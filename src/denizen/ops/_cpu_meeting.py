@@ -96,3 +96,27 @@ def meet(at, parts):
             if _load(at, _OVER) != 0:
                 raise RuntimeError("another thread ended the step")
             _yield()
+
+
+@_jit
+def _added(of_parts, out, parts):
+    for w in range(out.shape[0]):
+        out[w] = of_parts[0, w]
+        for p in range(1, parts):
+            out[w] += of_parts[p, w]
+
+
+@_jit
+def _some(of_parts, out, parts):
+    for w in range(out.shape[0]):
+        out[w] = of_parts[0, w]
+        for p in range(1, parts):
+            out[w] |= of_parts[p, w]
+
+
+@_jit
+def _every(of_parts, out, parts):
+    for w in range(out.shape[0]):
+        out[w] = of_parts[0, w]
+        for p in range(1, parts):
+            out[w] &= of_parts[p, w]

@@ -119,9 +119,7 @@ def _sum_counts(values, where, has_where, in_ptr, in_idx, out_ptr, out_idx, push
     for w in range(start, stop):
         v, o, row = values[w : w + 1], out[w : w + 1], where[min(w, where.shape[0] - 1) :]
         _list_part(v, out_ptr, active, counts, 0, 0, n)
-        _push_part(
-            v, row, has_where, in_ptr, out_ptr, out_idx, push_up_to, active, counts, more, o, 0, 1, 0, n
-        )
+        _push_part(v, row, has_where, in_ptr, out_ptr, out_idx, push_up_to, active, counts, more, o, 0, 1, 0, n)
         _sum_part(v, row, has_where, in_ptr, in_idx, counts, more, o, 0, 1, 0, n)
 
 

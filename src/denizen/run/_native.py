@@ -7,6 +7,7 @@ functions. So the bits are those of eager steps. Where no call is torch's, many 
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ import torch
 from torch import Tensor
 
 from denizen import ops
-from denizen.ops import _cpu_calls
+from denizen.ops import _cpu_calls, _cpu_meeting
+from denizen.ops._cpu import over_parts
 from denizen.run import _native_calls as calls
 from denizen.run import _native_loops as loops
 from denizen.run._checks import version
 from denizen.run._engine import RunState, Stepper
+from denizen.run._native_parts import cost, grouped, parts
 from denizen.run._native_writer import Foreign, NotNativeError, Writer
 from denizen.run._trace import Traced, trace
 
@@ -67,9 +70,10 @@ class NativeStep:
         self._parts = [part if isinstance(part, Foreign) else self._segment(part, written) for part in written.parts]
 
     def _segment(self, lines: list[str], written: Writer) -> Callable[..., None]:
-        code = calls.segment(lines, written.arrays, moves=len(written.parts) == 1)
+        groups = grouped(lines, written.named)
+        code = calls.segment(groups, written.arrays, moves=len(written.parts) == 1)
         self.source += "\n".join([*(text for name, text in written.loops.items() if f"{name}," in code), code])
-        return calls.compiled(code, tuple(written.loops.items()), loops.compiled)
+        return partial(_run, calls.compiled(code, tuple(written.loops.items()), loops.compiled), cost(groups))
 
     def __call__(
         self,
@@ -145,6 +149,21 @@ class NativeStep:
             if now is None or now != self._seen[place] or old.numel() <= SMALL:
                 copy.copy_(old)
                 self._seen[place] = now
+
+
+def _run(segment: Callable[..., None], cost: float, *given: Any) -> None:
+    """Run a segment on as many threads as its work is worth."""
+    number = parts(cost)
+    at = _cpu_meeting.gate()
+
+    def part(_: int, __: int, which: int) -> None:
+        try:
+            segment(*given, at, which, number)
+        except BaseException:
+            _cpu_meeting.leave(at)
+            raise
+
+    over_parts(part, number, number)
 
 
 class _Output:

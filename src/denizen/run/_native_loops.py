@@ -17,6 +17,7 @@ from denizen.ops import (
     _cpu_cell_moves,
     _cpu_draws,
     _cpu_forming,
+    _cpu_meeting,
     _cpu_neighbours,
     _cpu_pairing,
     _cpu_pairs,
@@ -24,13 +25,16 @@ from denizen.ops import (
     _cpu_slots,
     _cpu_stepping,
 )
+from denizen.ops._cpu_neighbours import COUNTS
 from denizen.ops._pairs import reach_of
+from denizen.run._native_parts import Line, most_parts
 
 aten, own = torch.ops.aten, torch.ops.denizen
 
 
 _LOOPS = {
     *("_draw_blocks", "_draw_ids", "_words_blocks", "_words_ids", "_sum_counts", "_PUSH_UP_TO", "_taken"),
+    *("_list_part", "_push_part", "_sum_part", "meet", "_added", "_some", "_every"),
     *("_seated", "_sum_whole", "_sum_real", "_form", "_place", "_pair", "_step_aside", "_fill", "_settle", "_bin"),
     *("_sum", "_spoil", "_exponential", "_clear", "_copy", "whole", "strided", "invoke", "moved"),
 }
@@ -38,7 +42,7 @@ _LOOPS = {
 
 _MODULES = (
     *(_cpu_cell_moves, _cpu_draws, _cpu_forming, _cpu_neighbours, _cpu_pairing, _cpu_pairs, _cpu_placing, _cpu_slots),
-    *(_cpu_stepping, _cpu_calls),
+    *(_cpu_stepping, _cpu_calls, _cpu_meeting),
 )
 
 
@@ -73,6 +77,7 @@ class Result(NamedTuple):
 
     buffer: Any
     array: Callable[[Any, Sequence[int]], str]
+    scratch: Callable[[Sequence[int], torch.dtype], str] = lambda *_: ""
 
     def rows(self, *shape: int) -> str:
         """As an array of some shape."""
@@ -291,13 +296,13 @@ def reduced(node: Node, dims: int) -> set[int]:
 
 
 def reduction(node: Node, value: str, name: str) -> tuple[str, str, str]:
-    """(what it begins with, what each entry does, what it ends with)."""
+    """(what it begins with, what each entry does, what puts results of parts together)."""
     packet = node.target.overloadpacket  # type: ignore[union-attr]
     if packet is aten.sum:
-        return f"{name} = np.int64(0)", f"{name} += np.int64({value})", name
+        return f"{name} = np.int64(0)", f"{name} += np.int64({value})", "_added"
     if packet is aten.any:
-        return f"{name} = False", f"{name} |= ({value}) != 0", name
-    return f"{name} = True", f"{name} &= ({value}) != 0", name
+        return f"{name} = False", f"{name} |= ({value}) != 0", "_some"
+    return f"{name} = True", f"{name} &= ({value}) != 0", "_every"
 
 
 # --- denizen's own loops ----------------------------------------------------------------------------------------------
@@ -321,7 +326,7 @@ def _drawn(values: Argument, gates: str, num: int, hazard: bool, draw: list[Any]
     worlds = draw[1].meta.shape[0]
     bad = out[-1].rows(worlds)
     given = f"{values.rows()}, {gates}, {hazard}, {named}{counter}, {out[0].rows(worlds, num)}, {bad}"
-    return [f"_clear({bad})", f"_draw_{kind}({given}, 0, {num})"]
+    return [Line.of(f"_draw_{kind}({given}", worlds, num, 1.0, clears=f"_clear({bad})")]
 
 
 def _draw_mask(node: Node, args: list[Any], out: list[Result]) -> list[str]:
@@ -339,7 +344,8 @@ def _draw_among(node: Node, args: list[Any], out: list[Result]) -> list[str]:
 def _draw_words(node: Node, args: list[Any], out: list[Result]) -> list[str]:
     ids, num, *draw = args
     kind, named, counter = _draw([ids, *draw], num)
-    return [f"_words_{kind}({named}{counter}, {out[0].rows(draw[0].meta.shape[0], num)}, 0, {num})"]
+    worlds = draw[0].meta.shape[0]
+    return [Line.of(f"_words_{kind}({named}{counter}, {out[0].rows(worlds, num)}", worlds, num, 1.5)]
 
 
 def _draw_exponential(node: Node, args: list[Any], out: list[Result]) -> list[str]:
@@ -349,16 +355,26 @@ def _draw_exponential(node: Node, args: list[Any], out: list[Result]) -> list[st
     draw = f"{key.rows()}, np.uint64({step.one}), np.uint64({stream})"
     bad = out[1].rows(worlds)
     given = f"{rates.rows()}, {where.rows()}, {named}, {draw}, {out[0].rows(worlds, num)}, {bad}"
-    return [f"_clear({bad})", f"_exponential({given}, 0, {num})"]
+    return [Line.of(f"_exponential({given}", worlds, num, 1.0, clears=f"_clear({bad})")]
 
 
 def _sum_counts(node: Node, args: list[Any], out: list[Result]) -> list[str]:
     values, where, *graph = args
     worlds, num = values.meta.shape
     mask = "_NO_MASK" if where is None else where.rows()
-    arrays = ", ".join(one.flat for one in graph)
-    given = f"{values.rows()}, {mask}, {where is not None}, {arrays}, _PUSH_UP_TO, {out[0].rows(worlds, num)}"
-    return [f"_sum_counts({given}, 0, {worlds})"]
+    pull, push = (", ".join(one.flat for one in pair) for pair in (graph[:2], graph[2:]))
+    given, made = f"{values.rows()}, {mask}, {where is not None}", out[0].rows(worlds, num)
+    if worlds > 1:
+        call = f"_sum_counts({given}, {pull}, {push}, _PUSH_UP_TO, {made}"
+        return [Line.of(call, 0, worlds, 1.5 * num, None)]
+    active, counts = out[0].scratch((num + 1,), torch.int32), out[0].scratch((most_parts(), COUNTS), torch.int64)
+    more = out[0].scratch((most_parts() - 1, num), node.meta["val"].dtype)
+    ends, here = graph[2].flat, f"{counts}, {more}, {made}, part, parts"
+    return [
+        Line.of(f"_list_part({values.rows()}, {ends}, {active}, {counts}, part", 1, num, 0.4),
+        Line.of(f"_push_part({given}, {graph[0].flat}, {push}, _PUSH_UP_TO, {active}, {here}", 1, num, 1.0, None),
+        Line.of(f"_sum_part({given}, {pull}, {here}", 1, num, 0.2, None),
+    ]
 
 
 def _slots(until: Argument) -> tuple[int, int]:
@@ -369,14 +385,14 @@ def _slots(until: Argument) -> tuple[int, int]:
 def _taken(node: Node, args: list[Any], out: list[Result]) -> list[str]:
     until, step = args
     total, slots = _slots(until)
-    return [f"_taken({until.rows(total, slots)}, int({step.one}), {out[0].rows(total)}, 0, {total})"]
+    return [Line.of(f"_taken({until.rows(total, slots)}, int({step.one}), {out[0].rows(total)}", 1, total, 0.2)]
 
 
 def _seated(node: Node, args: list[Any], out: list[Result]) -> list[str]:
     until, seat, wanted, step = args
     total, slots = _slots(until)
     given = f"{until.rows(total, slots)}, {seat.flat}, {wanted.flat}, int({step.one}), {out[0].rows(total)}"
-    return [f"_seated({given}, 0, {total})"]
+    return [Line.of(f"_seated({given}", 1, total, 0.3)]
 
 
 def _sum_in_slots(node: Node, args: list[Any], out: list[Result]) -> list[str]:
@@ -386,7 +402,8 @@ def _sum_in_slots(node: Node, args: list[Any], out: list[Result]) -> list[str]:
         raise CallError("wide values")
     total, slots = _slots(until)
     pair = f"{who.rows(total, slots)}, {until.rows(total, slots)}"
-    return [f"{loop}({values.rows()}, {pair}, int({step.one}), {out[0].rows(total)}, 0, {total})"]
+    across = values.rows().split("__")[:1]
+    return [Line.of(f"{loop}({values.rows()}, {pair}, int({step.one}), {out[0].rows(total)}", 1, total, 0.8, across)]
 
 
 def _form_ties(node: Node, args: list[Any], out: list[Result]) -> list[str]:

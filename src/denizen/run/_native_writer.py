@@ -21,6 +21,7 @@ from torch.fx import Node
 from denizen.run import _native_loops as loops
 from denizen.run import _native_nests as nests
 from denizen.run._native_loops import CallError
+from denizen.run._native_parts import Line, most_parts
 from denizen.run._trace import Traced
 
 aten = torch.ops.aten
@@ -380,12 +381,26 @@ class Writer:
                 self._loop(domain, [node for node in looped if self._domain_of_loop(node) == domain])
             for node in of_it:
                 if self._kind[node] == "call":
-                    for line in self._call(node, self._array) or []:
-                        self._add(line)
+                    self._add_call(node)
                 elif self._kind[node] == "nest":
                     self._add_nest(self._nest(node, self._view_of))
                 elif self._kind[node] == "foreign":
                     self.parts += [self._foreign(node), []]
+
+    def _add_call(self, node: Node) -> None:
+        before, own = len(self._more), self._buffer[node]
+        lines = self._call(node, self._array) or []
+        own = [*(own if isinstance(own, list) else [own]), *self._more[before:]]
+        for line in lines:
+            if isinstance(line, Line):
+                line.writes = frozenset(one.name for one in own) & self.named(line).keys()
+            self._add(line)
+
+    def named(self, line: str) -> dict[str, int]:
+        """Sizes of the buffers that a line names and that a step writes into."""
+        views = [self._views[word] for word in re.findall(r"\w+", line) if word in self._views]
+        kept = {one.name: one.size for one in self._all() if one.kind == "kept"}
+        return {one.buffer: kept[one.buffer] for one in views if one.buffer in kept}
 
     def _add(self, line: str) -> None:
         assert isinstance(self.parts[-1], list)
@@ -432,6 +447,10 @@ class Writer:
     def _result(self, buffer: Buffer, shape: Sequence[int]) -> str:
         return self._view(Layout(buffer.name, tuple(shape), torch.empty(tuple(shape), device="meta").stride(), 0))
 
+    def _scratch(self, shape: Sequence[int], dtype: torch.dtype) -> str:
+        """An array that nothing but the next calls reads."""
+        return self._result(self._made(torch.empty(tuple(shape), dtype=dtype, device="meta")), shape)
+
     def _view(self, layout: Layout) -> str:
         form = ("x".join(map(str, one)) for one in (layout.shape, layout.stride, (layout.offset,)))
         name = "__".join([layout.buffer, *form])
@@ -457,7 +476,7 @@ class Writer:
         arguments: Any = torch.fx.node.map_aggregate(list(node.args), given)
         buffers = self._buffer.get(node, [None] * 4)
         results = [
-            loops.Result(buffer, self._result if array else _nothing)
+            loops.Result(buffer, *((self._result, self._scratch) if array else (_nothing, _nothing)))
             for buffer in (buffers if isinstance(buffers, list) else [buffers])
         ]
         return loops.CALLS[node.target](node, arguments, results)
@@ -491,6 +510,8 @@ class Writer:
         head: list[str] = []
         body: list[str] = []
         tail: list[str] = []
+        after: list[str] = []  # what puts sums of parts together
+        across: set[str] = set()
         known: dict[Any, str] = {}
         local = {node: f"v{place}" for place, node in enumerate(nodes)}
 
@@ -506,6 +527,8 @@ class Writer:
             if key not in known:
                 known[key] = name = f"x{len(known)}"
                 of_rows, of_entries = rows > 1 and row != 0, entries > 1 and entry != 0
+                if offset != 0 or entry != 1 or (rows > 1 and row != entries):
+                    across.add(key[0])
                 shape = [size for size, there in ((rows, of_rows), (entries, of_entries)) if there]
                 stride = [size for size, there in ((row, of_rows), (entry, of_entries)) if there]
                 takes[name] = self._view(Layout(key[0], tuple(shape or (1,)), tuple(stride or (1,)), offset))
@@ -520,12 +543,18 @@ class Writer:
         for node in nodes:
             args = [operand(one, node) for one in node.args]
             if self._kind[node] == "reduction":
-                name = f"r{len(tail)}"
-                begin, more, end = loops.reduction(node, args[0], name)
-                takes[f"{name}o"] = self._result(self._buffer[node], (rows,))  # type: ignore[arg-type]
+                name, w = f"r{len(tail)}", "w" if rows > 1 else 0
+                begin, more, how = loops.reduction(node, args[0], name)
+                result = self._result(self._buffer[node], (rows,))  # type: ignore[arg-type]
+                if entries > 1:
+                    takes[f"{name}o"] = of_parts = self._scratch((most_parts(), rows), node.meta["val"].dtype)
+                    after.append(f"{how}({of_parts}, {result}, parts)")
+                    tail.append(f"{name}o[part, {w}] = {name}")
+                else:
+                    takes[f"{name}o"] = result
+                    tail.append(f"{name}o[{w}] = {name}")
                 head.append(begin)
                 body.append(more)
-                tail.append(f"{name}o[{'w' if rows > 1 else 0}] = {end}")
                 continue
             body.append(f"{local[node]} = {loops.pointwise(node, args)}")
             if node in self._stored:
@@ -535,12 +564,22 @@ class Writer:
                 body.append(f"{name}[{at}] = {local[node]}")
         if not takes:
             return
-        inner = [f"for i in range({entries}):", *[f"    {line}" for line in body]] if entries > 1 else body
-        lines = [*head, *inner, *tail]
+        part = ["part"] if after else []
+        given = [*takes, *part, *(["start", "stop"] if entries > 1 else [])]
+        inner = ["for i in range(np.uint64(start), np.uint64(stop)):", *[f"    {line}" for line in body]]
+        lines = [*head, *(inner if entries > 1 else body), *tail]
         lines = [f"for w in range({rows}):", *[f"    {line}" for line in lines]] if rows > 1 else lines
         name = f"loop{len(self.loops)}"
-        self.loops[name] = "\n    ".join([f"def {name}({', '.join(takes)}):", *lines]) + "\n"
-        self._add(f"{name}({', '.join(takes.values())})")
+        self.loops[name] = "\n    ".join([f"def {name}({', '.join(given)}):", *lines]) + "\n"
+        call = f"{name}({', '.join([*takes.values(), *part])}"
+        if entries > 1:
+            line = Line.of(call, rows, entries, 0.04 * len(body), across, after=after)
+            line.writes = frozenset(
+                self._views[view].buffer for name, view in takes.items() if name.startswith(("o", "r"))
+            )
+            self._add(line)
+        else:
+            self._add(f"{call})")
 
 
 def _sized_by_values(node: Node) -> bool:
