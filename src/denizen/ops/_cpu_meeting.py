@@ -2,15 +2,17 @@
 
 import ctypes
 import os
+from typing import Any
 
 import llvmlite.binding
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.extending import intrinsic as _numba_intrinsic
 
 from denizen.ops._cpu import _jit
 
+intrinsic: Any = _numba_intrinsic
 SPINS = 2_000  # looks at the gate before the processor is given to others
 _ARRIVED, _ROUND, _OVER = 0, 8, 16  # entries of a gate, each in a line of the cache of its own
 _YIELD = "denizen.yield"

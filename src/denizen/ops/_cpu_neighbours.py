@@ -201,13 +201,13 @@ def sum_counts(values: torch.Tensor, where: torch.Tensor | None, arrays: tuple[t
     """`_neighbours.sum_counts`; `arrays` are (in pointer, in index, out pointer, out index)."""
     dtype = torch.int32 if values.dtype == torch.int8 else torch.int64
     out = torch.empty(values.shape, dtype=dtype)
-    given = _rows(values, _NO_MASK), _rows(where, _NO_MASK), where is not None, *(a.numpy() for a in arrays)
+    in_ptr, in_idx, out_ptr, out_idx = (a.numpy() for a in arrays)
+    args = (_rows(values, _NO_MASK), _rows(where, _NO_MASK), where is not None, in_ptr, in_idx, out_ptr, out_idx)
     number = parts(_SENDER * values.numel(), values.shape[1]) if values.shape[0] == 1 else 1
     if number > 1:
-        _sum_in_parts(*given, out.numpy(), number)
+        _sum_in_parts(*args, out.numpy(), number)
     else:
-        args = *given, _PUSH_UP_TO, out.numpy()
-        over_ranges(lambda a, b: _sum_counts(*args, a, b), values.shape[0], values.numel())
+        over_ranges(lambda a, b: _sum_counts(*args, _PUSH_UP_TO, out.numpy(), a, b), values.shape[0], values.numel())
     return out
 
 

@@ -18,7 +18,7 @@ from denizen.run._premises import alike, premises
 # Eager time left from which compiling is worth its start: it takes 12-90 s on a CPU and 3-7 s on a GPU.
 AUTO_COMPILE_SECONDS = {"cpu": 180.0, "cuda": 15.0}
 NATIVE_SECONDS = 30.0  # the same for native loops on a CPU: they take 2-8 s
-SEVERAL_THREADS = 200_000  # entries from which an eager step has several threads, native loops one
+SEVERAL_THREADS = 200_000  # entries from which torch's own operations have several threads, and some native loops one
 BACKEND = "inductor"
 GRAPH_STEPS = 64  # steps in the longest CUDA graph
 
@@ -32,14 +32,14 @@ def try_native(stepper: Stepper, run_state: RunState) -> bool:
     """
     if stepper.setting.relax is not None or variant(run_state.step.device) != "numba" or BACKEND != "inductor":
         return False
-    if torch.get_num_threads() > 1 and stepper.ids.numel() * stepper.worlds >= SEVERAL_THREADS:
-        return False
     from denizen.run._native import NativeStep  # imports numba
 
     held = premises(stepper.model, stepper.setting)
     try:
         with _quiet(), torch.no_grad():
             step = NativeStep(stepper, run_state)
+            if torch.get_num_threads() > 1 and step.alone >= SEVERAL_THREADS:
+                return False
             same = _alike_twice(stepper, run_state, step)
     except Exception as error:  # many types: what is not written as loops, what reads the host
         if out_of_memory(error):

@@ -21,7 +21,7 @@ from denizen.run import _native_calls as calls
 from denizen.run import _native_loops as loops
 from denizen.run._checks import version
 from denizen.run._engine import RunState, Stepper
-from denizen.run._native_parts import cost, grouped, parts
+from denizen.run._native_parts import Line, cost, grouped, parts
 from denizen.run._native_writer import Foreign, NotNativeError, Writer
 from denizen.run._trace import Traced, trace
 
@@ -30,7 +30,12 @@ MOST_FOREIGN = 32  # calls of torch within a step; 30 of them take a third to a 
 
 
 class NativeStep:
-    """A step of all worlds; called as a stepper's own."""
+    """A step of all worlds; called as a stepper's own.
+
+    Attributes:
+        source: its code.
+        alone: entries of the largest tensor that one thread goes over, however many there are.
+    """
 
     def __init__(self, stepper: Stepper, run_state: RunState) -> None:
         """Record, write and compile the step; the run's state stays.
@@ -66,11 +71,13 @@ class NativeStep:
         self._addresses = np.zeros(len(self._buffers), np.int64)
         for name, tensor in self._kept.items():
             self._addresses[slots[name]] = tensor.data_ptr()
-        self.source = ""
+        self.source, self.alone = "", 0
         self._parts = [part if isinstance(part, Foreign) else self._segment(part, written) for part in written.parts]
 
     def _segment(self, lines: list[str], written: Writer) -> Callable[..., None]:
         groups = grouped(lines, written.named)
+        nests = (written.named(line) for line in lines if not isinstance(line, Line))
+        self.alone = max(self.alone, *(size for named in nests for size in named.values()), 0)
         code = calls.segment(groups, written.arrays, moves=len(written.parts) == 1)
         self.source += "\n".join([*(text for name, text in written.loops.items() if f"{name}," in code), code])
         return partial(_run, calls.compiled(code, tuple(written.loops.items()), loops.compiled), cost(groups))

@@ -244,10 +244,10 @@ def reduction(nest: Nest, node: Node, args: Sequence[Any], out: loops.Result) ->
     nest.line(begin)
     inner = nest.loop([meta.shape[axis] for axis in gone])
     where = dict(zip((*kept, *gone), (*at, *inner), strict=True))
-    _, more, end = loops.reduction(node, nest.entry(args[0].node, meta, [where[a] for a in range(meta.dim())]), "total")
+    _, more, _ = loops.reduction(node, nest.entry(args[0].node, meta, [where[a] for a in range(meta.dim())]), "total")
     nest.line(more)
     nest.close(len(at))
-    nest.line(f"{_out(nest, out, [meta.shape[axis] for axis in kept], at)} = {end}")
+    nest.line(f"{_out(nest, out, [meta.shape[axis] for axis in kept], at)} = total")
 
 
 NESTS: dict[Any, Callable[[Nest, Node, list[Any], loops.Result], None]] = {

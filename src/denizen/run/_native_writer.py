@@ -12,6 +12,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from torch.fx import Node
 
 from denizen.run import _native_loops as loops
 from denizen.run import _native_nests as nests
+from denizen.run._native_loop import Loop
 from denizen.run._native_loops import CallError
 from denizen.run._native_parts import Line, most_parts
 from denizen.run._trace import Traced
@@ -37,6 +39,8 @@ _MADE = (
     *(aten.ones_like.default, aten.new_zeros.default, aten.new_ones.default, aten.new_full.default),
     *(aten.empty.memory_format, aten.empty_like.default),
 )
+
+_OF_WORLDS = 3.0  # nanoseconds that calls which go over whole worlds take for an entry, about
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -391,9 +395,14 @@ class Writer:
         before, own = len(self._more), self._buffer[node]
         lines = self._call(node, self._array) or []
         own = [*(own if isinstance(own, list) else [own]), *self._more[before:]]
-        for line in lines:
+        for call in lines:
+            line, named = call, self.named(call)
+            range_of = re.search(r", 0, (\d+)\)$", call)
+            if range_of and not isinstance(call, Line):  # worlds, or agents that read those of others
+                each = _OF_WORLDS * max(named.values(), default=1) / int(range_of[1])
+                line = Line.of(call[: range_of.start()], 0, int(range_of[1]), each, None)
             if isinstance(line, Line):
-                line.writes = frozenset(one.name for one in own) & self.named(line).keys()
+                line.writes = frozenset(one.name for one in own) & named.keys()
             self._add(line)
 
     def named(self, line: str) -> dict[str, int]:
@@ -446,6 +455,9 @@ class Writer:
 
     def _result(self, buffer: Buffer, shape: Sequence[int]) -> str:
         return self._view(Layout(buffer.name, tuple(shape), torch.empty(tuple(shape), device="meta").stride(), 0))
+
+    def _formed(self, buffer: str, shape: Sequence[int], stride: Sequence[int], offset: int) -> str:
+        return self._view(Layout(buffer, tuple(shape), tuple(stride), offset))
 
     def _scratch(self, shape: Sequence[int], dtype: torch.dtype) -> str:
         """An array that nothing but the next calls reads."""
@@ -505,14 +517,7 @@ class Writer:
         self._add(f"refuse({call})" if nest.checked else call)
 
     def _loop(self, domain: tuple[int, int], nodes: list[Node]) -> None:
-        rows, entries = domain
-        takes: dict[str, str] = {}  # the array of each parameter
-        head: list[str] = []
-        body: list[str] = []
-        tail: list[str] = []
-        after: list[str] = []  # what puts sums of parts together
-        across: set[str] = set()
-        known: dict[Any, str] = {}
+        loop = Loop(domain, self._formed)
         local = {node: f"v{place}" for place, node in enumerate(nodes)}
 
         def operand(one: Any, node: Node) -> str:
@@ -522,64 +527,23 @@ class Writer:
                 return local[self._source[one]]
             strides = self._strides(one, node if self._kind[node] == "pointwise" else one)
             assert strides is not None
-            offset, row, entry = strides
-            key = self._buffer_of(one).name, *strides
-            if key not in known:
-                known[key] = name = f"x{len(known)}"
-                of_rows, of_entries = rows > 1 and row != 0, entries > 1 and entry != 0
-                if offset != 0 or entry != 1 or (rows > 1 and row != entries):
-                    across.add(key[0])
-                shape = [size for size, there in ((rows, of_rows), (entries, of_entries)) if there]
-                stride = [size for size, there in ((row, of_rows), (entry, of_entries)) if there]
-                takes[name] = self._view(Layout(key[0], tuple(shape or (1,)), tuple(stride or (1,)), offset))
-                if not of_entries:
-                    head.append(f"{name}s = {name}[{'w' if of_rows else 0}]")
-                    known[key] = f"{name}s"
-                else:
-                    known[key] = f"{name}[w, i]" if of_rows else f"{name}[i]"
-            return known[key]
+            return loop.read(self._buffer_of(one).name, *strides)
 
-        at = ", ".join([*(["w"] if rows > 1 else []), *(["i"] if entries > 1 else [])]) or "0"
         for node in nodes:
-            args = [operand(one, node) for one in node.args]
+            args, name = [operand(one, node) for one in node.args], local[node]
             if self._kind[node] == "reduction":
-                name, w = f"r{len(tail)}", "w" if rows > 1 else 0
-                begin, more, how = loops.reduction(node, args[0], name)
+                rows, dtype = domain[0], node.meta["val"].dtype
                 result = self._result(self._buffer[node], (rows,))  # type: ignore[arg-type]
-                if entries > 1:
-                    takes[f"{name}o"] = of_parts = self._scratch((most_parts(), rows), node.meta["val"].dtype)
-                    after.append(f"{how}({of_parts}, {result}, parts)")
-                    tail.append(f"{name}o[part, {w}] = {name}")
-                else:
-                    takes[f"{name}o"] = result
-                    tail.append(f"{name}o[{w}] = {name}")
-                head.append(begin)
-                body.append(more)
+                ways = loops.reduction(node, args[0], name)
+                loop.sums(ways, name, result, partial(self._scratch, (most_parts(), rows), dtype))
                 continue
-            body.append(f"{local[node]} = {loops.pointwise(node, args)}")
+            loop.let(name, loops.pointwise(node, args))
             if node in self._stored:
-                name = f"o{len(takes)}"
-                shape = [size for size in domain if size > 1] or [1]
-                takes[name] = self._result(self._buffer[node], shape)  # type: ignore[arg-type]
-                body.append(f"{name}[{at}] = {local[node]}")
-        if not takes:
-            return
-        part = ["part"] if after else []
-        given = [*takes, *part, *(["start", "stop"] if entries > 1 else [])]
-        inner = ["for i in range(np.uint64(start), np.uint64(stop)):", *[f"    {line}" for line in body]]
-        lines = [*head, *(inner if entries > 1 else body), *tail]
-        lines = [f"for w in range({rows}):", *[f"    {line}" for line in lines]] if rows > 1 else lines
-        name = f"loop{len(self.loops)}"
-        self.loops[name] = "\n    ".join([f"def {name}({', '.join(given)}):", *lines]) + "\n"
-        call = f"{name}({', '.join([*takes.values(), *part])}"
-        if entries > 1:
-            line = Line.of(call, rows, entries, 0.04 * len(body), across, after=after)
-            line.writes = frozenset(
-                self._views[view].buffer for name, view in takes.items() if name.startswith(("o", "r"))
-            )
-            self._add(line)
-        else:
-            self._add(f"{call})")
+                loop.store(self._buffer[node].name, name)  # type: ignore[union-attr]
+        if loop.takes:
+            name = f"loop{len(self.loops)}"
+            self.loops[name] = loop.code(name)
+            self._add(loop.call(name))
 
 
 def _sized_by_values(node: Node) -> bool:
