@@ -312,10 +312,15 @@ def ahead() -> None:
         call("meta", kernels.precompile_encode, 32)
         towers("meta", 4, kernels.precompile_mlp)
         towers("meta", 80, kernels.precompile_mlp)
+        kernels.precompile_adam([3001, 4096], 0.5, (0.9, 0.999), 1e-5)
     with nothing_new():
         call("cpu", learn, 32)
         towers("cpu", 4, taken)
         towers("cpu", 80, taken)
+        for size in (3001, 4096):
+            moved = [torch.ones(size) for _ in range(4)]
+            rest = torch.zeros(()), torch.zeros(()), torch.zeros((), dtype=torch.bool)
+            kernels.adam(*moved, *rest, max_norm=0.5, betas=(0.9, 0.999), eps=1e-5)
 
 
 def messages() -> None:

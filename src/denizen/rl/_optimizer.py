@@ -59,6 +59,11 @@ class FlatAdam:
             for flat in self.flat
         ]
 
+    def precompile(self) -> None:
+        """Have the kernels of a step compiled; within `kernels.precompiling`."""
+        if not self._scaled and variant(self.rate.device) == "triton":
+            kernels.precompile_adam([flat.numel() for flat in self.flat], self._max_norm, BETAS, self._eps)
+
     def moments(self, parameter: Tensor) -> tuple[Tensor, Tensor]:
         """First and second moment of a parameter, as views."""
         for state, group in zip(self._states, self.groups, strict=True):

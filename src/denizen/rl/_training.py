@@ -153,9 +153,10 @@ class Training:
         return self.updates.to(torch.float32) / self.num_updates
 
     def precompile(self) -> None:
-        """Have the policy's own kernels compiled; within `kernels.precompiling`."""
+        """Have the own kernels of policy and optimizer compiled; within `kernels.precompiling`."""
         rows = self.algorithm.samples // self.algorithm.num_minibatches
         self.policy.precompile(self.heads(), self.rollout.state.rows, rows, self._dtype)
+        self.optimizer.precompile()
 
     def heads(self) -> list[nn.Linear]:
         """Of actor and critic that are learnt; see `Policy.heads`."""

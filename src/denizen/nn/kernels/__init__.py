@@ -5,6 +5,7 @@ variant with Triton. What simulations need is in `denizen.ops`.
 """
 
 from denizen.nn.kernels._adam import adam as adam
+from denizen.nn.kernels._adam import precompile_adam as precompile_adam
 from denizen.nn.kernels._conv_encoder import conv as conv
 from denizen.nn.kernels._conv_encoder import conv_first_gradient as conv_first_gradient
 from denizen.nn.kernels._conv_encoder import conv_fits as conv_fits

@@ -1,5 +1,7 @@
 """Adam over one flat buffer, clipped by its norm: a reference in plain torch, and two launches of Triton on CUDA."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -51,3 +53,14 @@ def adam(
     for old, new in ((weight, weight - change), (mean, moved), (square, spread), (step, done)):
         old.copy_(torch.where(skip, old, new))
     return norm
+
+
+def precompile_adam(sizes: Sequence[int], max_norm: float | None, betas: tuple[float, float], eps: float) -> None:
+    """Compile the kernels of `adam` for buffers of these sizes; its arguments as there."""
+    from denizen.nn.kernels import _cuda_adam
+
+    for size in sizes:
+        weights = [torch.empty(size, device="meta") for _ in range(4)]
+        step, rate = (torch.empty((), device="meta") for _ in range(2))
+        skip = torch.empty((), dtype=torch.bool, device="meta")
+        _cuda_adam.adam(*weights, step, rate, skip, max_norm, betas, eps)

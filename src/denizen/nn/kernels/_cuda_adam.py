@@ -6,6 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
+from denizen.nn.kernels._precompile import launch
+
 _BLOCK = 1024
 _PROGRAMS = 264  # two for each multiprocessor of an H100
 
@@ -88,9 +90,11 @@ def adam(
     programs = triton.cdiv(blocks, rounds)
     partial = torch.empty(programs, dtype=torch.float32, device=weight.device)
     norm = torch.empty((), dtype=torch.float32, device=weight.device)
-    _squares_kernel[(programs,)](grad, partial, step, skip, n, rounds, BLOCK=_BLOCK)
+    launch(_squares_kernel, (programs,), grad, partial, step, skip, n, rounds, BLOCK=_BLOCK)
     rest, logs = [1 - beta for beta in betas], [math.log(beta) for beta in betas]
-    _adam_kernel[(blocks,)](
+    launch(
+        _adam_kernel,
+        (blocks,),
         weight,
         grad,
         mean,
