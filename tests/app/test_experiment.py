@@ -43,7 +43,7 @@ SMALL = [
 
 
 @pytest.mark.slow
-def test_an_experiment_goes_from_training_to_report_and_is_resumed(denizen, tmp_path, monkeypatch):
+def test_an_experiment_goes_from_training_to_report_and_is_resumed(denizen, tmp_path, monkeypatch, pictures):
     plain, seen = dz.PPO.update, []
 
     def update(algorithm, training):
@@ -126,7 +126,7 @@ LEARNERS = [
 
 
 @pytest.mark.slow
-def test_learners_are_trained_once_and_stand_side_by_side(denizen, tmp_path):
+def test_learners_are_trained_once_and_stand_side_by_side(denizen, tmp_path, pictures):
     code, out, err = denizen(*LEARNERS)
     assert (code, out) == (0, "exp\n"), err
     report = (tmp_path / "exp/report/report.md").read_text()
@@ -155,7 +155,7 @@ def test_learners_are_trained_once_and_stand_side_by_side(denizen, tmp_path):
     assert "steps 300, not 400" in denizen(*LEARNERS, "--steps", "400")[2]
 
 
-def test_a_report_of_learners_has_means_intervals_and_curves(tmp_path):
+def test_a_report_of_learners_has_means_intervals_and_curves(tmp_path, pictures):
     from denizen.studies.learners import Outcome, write_report
 
     curve = [(100, 1.0), (200, 2.0)]

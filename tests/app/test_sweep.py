@@ -14,7 +14,7 @@ SMALL = ["--agents", "60", "--steps", "5", "--replicates", "3", "--out", "out"]
 GRID = ["sweep", "sir", "--grid", "infect_rate=0.02,0.3", "infectious_phases=1,2", *SMALL]
 
 
-def test_a_grid_has_the_bits_of_single_runs(denizen):
+def test_a_grid_has_the_bits_of_single_runs(denizen, pictures):
     code, out, err = denizen(*GRID, "--set", "infectious_days=6")
     assert (code, err) == (0, ""), err
     assert "mean (5–95 %) over 3 replicates" in out

@@ -26,7 +26,7 @@ def untimed(folder):
     return [{n: v for n, v in row.items() if n not in TIMES} for row in read_metrics(folder)]
 
 
-def test_a_training_is_kept_shown_evaluated_and_compared(denizen, tmp_path):
+def test_a_training_is_kept_shown_evaluated_and_compared(denizen, tmp_path, pictures):
     code, out, _ = denizen(*SMALL, "--out", "one")
     assert code == 0
     assert "denizen evaluate one" in out

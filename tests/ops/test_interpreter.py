@@ -1,4 +1,4 @@
-"""The Triton kernels on the CPU, by Triton's interpreter: other tests of ops and nn.kernels, in a process of their own.
+"""The Triton kernels on the CPU, by Triton's interpreter: other tests of ops, kernels and games, in another process.
 
 Triton decides at import whether it interprets, hence the process. The interpreter is a Python loop over programs: few
 tests in the default run, all that take less than minutes by hand (`-m long`).
@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,17 +31,19 @@ FEW = (
     " or pairs_of_causes and 16-True-3 or appended and 4-3 or races_of_rows and 3-2"
     " or near_pairs and (2-9-3.1-2-True or 1-1-2.0-3-False)"
 )
+GAMES = "interpreted or in_short and (20-3 or 4-2 or 0-1-1) or bad_actions"
 ALL = "not large_number and not threads and not hub and not number_of and not repeats"
 
 
-def interpret(expression: str, examples: int) -> None:
-    """Run tests of ops under the interpreter.
+def interpret(expression: str, examples: int, *games: Path) -> str:
+    """Run tests of ops, and of games of the zoo, under the interpreter; what pytest says, a line a test.
 
     Args:
         expression: picks them by name.
         examples: of a property.
+        *games: files of their tests.
     """
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:logging", "--color=no"]
+    command = [sys.executable, "-m", "pytest", "-v", "-x", "-p", "no:cacheprovider", "-p", "no:logging", "--color=no"]
     of_ops = [
         "attribution",
         "attribution_internals",
@@ -57,13 +60,14 @@ def interpret(expression: str, examples: int) -> None:
         "worlds",
         "properties",
     ]
-    files = [*(HERE / f"test_{name}.py" for name in of_ops), HERE.parent / "nn/kernels", HERE / "test_interpreter.py"]
+    files = [*(HERE / f"test_{name}.py" for name in of_ops), HERE.parent / "nn/kernels", *games, Path(__file__)]
     command += ["-o", "addopts=", "-m", "not cuda", "-k", f"({expression}) or every_kernel"]
     # NumPy warns where lanes that are masked out compute inf * 0.
     command += ["-W", "ignore::RuntimeWarning", *map(str, files)]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "DENIZEN_EXAMPLES": str(examples)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    return done.stdout
 
 
 missing = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
@@ -72,7 +76,9 @@ missing = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason=
 @missing
 @pytest.mark.skipif(INTERPRETED, reason="the interpreter runs already")
 def test_kernels_by_the_interpreter() -> None:
-    interpret(FEW, 5)
+    games = [HERE.parent / "zoo" / f"test_{name}_fast.py" for name in ("fruits", "foraging")]
+    told = interpret(f"{FEW} or {GAMES}", 5, *games)
+    assert [len(re.findall(rf"{game.name}::.* PASSED", told)) for game in games] == [9, 4]
 
 
 @missing

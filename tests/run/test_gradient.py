@@ -133,6 +133,7 @@ def test_what_a_step_keeps_is_measured() -> None:
 def test_measuring_leaves_no_graph_behind(compiled: bool, inside: Inside) -> None:
     """It would hold memory, and the parameters' nodes with their stream, so that nothing could be captured."""
     inside.backend("aot_eager")
+    inside.pieces(2)
     torch._dynamo.reset()
 
     def graphs() -> int:

@@ -1,5 +1,6 @@
 """Snapshots along a run equal those taken one at a time; they are narrow, bounded in memory and survive faults."""
 
+import functools
 import tempfile
 import threading
 
@@ -75,7 +76,9 @@ class Farm(dz.Model):
 
 def synchronous(steps, every, model=None, **options):
     """Snapshots by hand: the run stands still for each."""
-    run = dz.simulate(model or Farm(), 0, **options)
+    if model is None:
+        return _of_farms(steps, every, *options.items())
+    run = dz.simulate(model, 0, **options)
     taken, at = [], []
     for step in range(steps + 1):
         if step:
@@ -85,6 +88,12 @@ def synchronous(steps, every, model=None, **options):
             at.append(step)
     stacked = {name: torch.stack([fields[name] for fields in taken], dim=1) for name in taken[0]}
     return {**stacked, "step": torch.tensor(at)}
+
+
+@functools.cache
+def _of_farms(steps, every, *options):
+    """Made once for all tests that ask for it."""
+    return synchronous(steps, every, Farm(), **dict(options))
 
 
 def equal(view, reference):

@@ -139,17 +139,6 @@ missing = pytest.mark.skipif(
 
 
 @missing
-def test_by_the_interpreter():
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:logging", __file__]
-    command += ["-o", "addopts=", "-m", "not cuda", "-k", "interpreted", "-W", "ignore::RuntimeWarning"]
-    done = subprocess.run(
-        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
-    assert "8 passed" in done.stdout
-
-
-@missing
 @pytest.mark.slow
 def test_kernels_compile():
     command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("compile_fruits.py"))]
