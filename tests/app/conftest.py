@@ -28,7 +28,7 @@ def denizen(monkeypatch, command_line, tmp_path):
 def _quick_to_look_at():
     """Each run ends with a picture, which takes more than the run: here of one pixel. Films have a few steps."""
 
-    def one_pixel(canvas, place, *, metadata=None, pil_kwargs=None):
+    def one_pixel(canvas, place, *, metadata=None, pil_kwargs=None, **_):
         if "draw" in vars(canvas.figure):  # matplotlib asks for what would draw, to fit a figure's size to it
             DRAWN(canvas, place, metadata=metadata, pil_kwargs=pil_kwargs)
         elif hasattr(place, "write"):
