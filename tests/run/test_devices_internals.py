@@ -7,7 +7,7 @@ from tests.run.test_devices import model
 import denizen as dz
 from denizen import _device
 from denizen.errors import InputError
-from denizen.run import _facts, _resume, choose_device
+from denizen.run import _resume, _simulation_folder, choose_device
 from denizen.zoo.cartpole import CartPole
 
 
@@ -62,7 +62,9 @@ def test_from_one_device_to_another(first, second, compiled):
     whole = dz.simulate(model(), 60, device="cpu", **options)
     begun = dz.simulate(model(), 31, device=first, compile=compiled and first == "cuda", **options)
     going = dz.simulate(model(), 0, device=second, compile=compiled and second == "cuda", **options)
-    going._run_state = _resume._run_state(going, _resume.decode(_facts.checkpoint(begun), "checkpoint"), "checkpoint")
+    going._run_state = _resume._run_state(
+        going, _resume.decode(_simulation_folder.checkpoint_of(begun), "checkpoint"), "checkpoint"
+    )
     going._steps = begun.steps
     going.extend(29)
     both = {name: torch.cat([begun[name].cpu(), going[name].cpu()], dim=1) for name in whole.series_names}

@@ -14,9 +14,9 @@ import denizen as dz
 from denizen._device import device_failed
 from denizen.errors import CapacityError, InputError
 from denizen.perf.watch import out_of_memory
-from denizen.run import Snapshots, _memory, _ring, load, resume
+from denizen.run import Snapshots, _machine, _ring, load, resume
 from denizen.run._engine import Stepper
-from denizen.run._memory import ASKED, _asked
+from denizen.run._machine import ASKED, _asked
 from denizen.run._snapshots import Kept
 from denizen.zoo.sir import SIR
 
@@ -147,9 +147,9 @@ def test_while_a_snapshot_is_copied(tmp_path, monkeypatch, every_chunk, where, n
 
 @pytest.mark.parametrize("nth", [1, 2, 4, 7])
 def test_in_a_save(tmp_path, monkeypatch, every_chunk, nth):
-    from denizen.run import _facts
+    from denizen.run import _simulation_folder
 
-    run, device, left, real = begun(tmp_path / "r"), Device(monkeypatch), [nth], _facts.encode
+    run, device, left, real = begun(tmp_path / "r"), Device(monkeypatch), [nth], _simulation_folder.encode
     device.run = run
 
     def encode(tensors):
@@ -159,7 +159,7 @@ def test_in_a_save(tmp_path, monkeypatch, every_chunk, nth):
         return real(tensors)
 
     with monkeypatch.context() as patched:
-        patched.setattr(_facts, "encode", encode)
+        patched.setattr(_simulation_folder, "encode", encode)
         with pytest.raises(RuntimeError, match="in a save"):
             run.extend(40)
     goes_on(tmp_path / "r")
@@ -268,7 +268,7 @@ class Hungry:
 def test_memory_that_runs_out_in_a_step(tmp_path, monkeypatch, error, asked):
     hungry = Hungry(monkeypatch, error, 12)
     run = dz.simulate(model(), 6, replicates=8, snapshots=SNAPS, out=tmp_path / "r")
-    monkeypatch.setattr(_memory, "free", lambda device: 3 << 30)
+    monkeypatch.setattr(_machine, "free", lambda device: 3 << 30)
     with pytest.raises(CapacityError) as failure:
         run.extend(24)
     text = str(failure.value)
@@ -347,18 +347,18 @@ def test_the_words_of_memory():
 @pytest.mark.parametrize(("free", "fits"), [(100 << 20, 4), (19 << 20, 6), (10 << 20, 4), (0, 2)])
 def test_replicates_that_fit(free, fits):
     """Eight replicates hold 20 MiB and ask for 20 more; 8 MiB are the model's."""
-    assert _memory._fitting(8, 8 << 20, 20 << 20, 20 << 20, free) == fits
+    assert _machine._fitting(8, 8 << 20, 20 << 20, 20 << 20, free) == fits
 
 
 def test_graphs_count_before_anything_is_moved(monkeypatch):
     big = model()
-    monkeypatch.setattr(_memory, "free", lambda device: 1 << 20)
+    monkeypatch.setattr(_machine, "free", lambda device: 1 << 20)
     bytes_of_model = sum(leaf.nbytes for leaf in torch.utils._pytree.tree_leaves(big) if leaf is not None)
-    _memory.check_room(big, 400, torch.device("cpu"))
-    monkeypatch.setattr(_memory, "free", lambda device: 12 * 200 * 400 + bytes_of_model - 1)
-    _memory.check_room(big, 400, torch.device("cpu"))
+    _machine.check_room(big, 400, torch.device("cpu"))
+    monkeypatch.setattr(_machine, "free", lambda device: 12 * 200 * 400 + bytes_of_model - 1)
+    _machine.check_room(big, 400, torch.device("cpu"))
     with pytest.raises(InputError, match="are free on cuda"):
-        _memory.check_room(big, 400, torch.device("cuda"))
+        _machine.check_room(big, 400, torch.device("cuda"))
 
 
 @pytest.mark.cuda

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.run import _host, _run
+from denizen.run import _machine, _run
 from denizen.zoo.sir import sir
 
 MIB, CPU = 1 << 20, torch.device("cpu")
@@ -18,10 +18,10 @@ def heap(monkeypatch):
     def trim(pad):
         state.update(held=100, trims=state["trims"] + 1)
 
-    monkeypatch.setattr(_host, "_kept", None)
-    monkeypatch.setattr(_host, "_trim", lambda: trim)
-    monkeypatch.setattr(_host, "_held", lambda: state["held"] * MIB)
-    monkeypatch.setattr(_host, "free_on_host", lambda: state["free"] * MIB)
+    monkeypatch.setattr(_machine, "_kept", None)
+    monkeypatch.setattr(_machine, "_trim", lambda: trim)
+    monkeypatch.setattr(_machine, "_held", lambda: state["held"] * MIB)
+    monkeypatch.setattr(_machine, "free_on_host", lambda: state["free"] * MIB)
     return state
 
 
@@ -36,7 +36,7 @@ def test_only_what_piles_up_is_given_back(heap):
         (480, 0, 2),
     ]:
         heap["held"] = held
-        _host.give_back(CPU, agents)
+        _machine.give_back(CPU, agents)
         assert heap["trims"] == trims
 
 
@@ -44,23 +44,23 @@ def test_where_much_is_free_it_does_not_matter(heap):
     heap["free"] = 8000
     for held, trims in ((500, 0), (2400, 0), (2600, 1)):
         heap["held"] = held
-        _host.give_back(CPU, 0)
+        _machine.give_back(CPU, 0)
         assert heap["trims"] == trims
 
 
 def test_less_memory_is_where_it_counts_from(heap):
     for held in (3000, 200, 500):
         heap["held"] = held
-        _host.give_back(CPU, 0)
+        _machine.give_back(CPU, 0)
     assert heap["trims"] == 1
 
 
 def test_not_for_a_gpu_nor_with_another_library(heap, monkeypatch):
-    monkeypatch.setattr(_host, "_kept", 0)
+    monkeypatch.setattr(_machine, "_kept", 0)
     heap["held"] = 9000
-    _host.give_back(torch.device("cuda"), 0)
-    monkeypatch.setattr(_host, "_trim", lambda: None)
-    _host.give_back(CPU, 0)
+    _machine.give_back(torch.device("cuda"), 0)
+    monkeypatch.setattr(_machine, "_trim", lambda: None)
+    _machine.give_back(CPU, 0)
     assert heap["trims"] == 0
 
 
@@ -73,7 +73,7 @@ def test_runs_look_between_chunks(monkeypatch):
 
 
 def test_this_machine_can_be_asked():
-    held = _host._held()
+    held = _machine._held()
     assert held is None or held > MIB
-    trim = _host._trim()
+    trim = _machine._trim()
     assert trim is None or trim(0) in (0, 1)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from denizen.run._host import calm_threads
+from denizen.run._machine import calm_threads
 
 
 @pytest.mark.parametrize(("elements", "threads"), [(0, 1), (499_999, 1), (500_000, 2), (1_000_000, 4), (10**8, 8)])

@@ -13,9 +13,9 @@ from denizen.run._engine import one_graph as one_graph
 from denizen.run._engine import own_code as own_code
 from denizen.run._event_log import EventLog as EventLog
 from denizen.run._gradient import Gradient as Gradient
+from denizen.run._machine import check_room as check_room
 from denizen.run._manifest import Manifest as Manifest
 from denizen.run._manifest import read_manifest as read_manifest
-from denizen.run._memory import check_room as check_room
 from denizen.run._precision import Precision as Precision
 from denizen.run._precision import check_precision as check_precision
 from denizen.run._resume import resume as resume

@@ -23,7 +23,7 @@ from denizen.run import _compile, _simulate
 from denizen.run._checks import Bounds, Flag, checked, held, read_checks
 from denizen.run._cuda_graph import CapturedFunction
 from denizen.run._engine import RunState, Stepper
-from denizen.run._memory import check_room
+from denizen.run._machine import check_room
 from denizen.run._precision import Precision, approved
 from denizen.run._rollout import Cost, Ends, Rollout, Schedule, choose, model_tensors
 from denizen.run._simulate import model_to_run

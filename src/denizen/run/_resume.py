@@ -17,14 +17,14 @@ from denizen._run_folder import content, decode, versions
 from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Clock, Intervention, Model, Setting, bind
 from denizen.rng import Relax
-from denizen.run import _event_files, _facts, _manifest, _saved, _simulate
+from denizen.run import _event_files, _manifest, _saved, _simulate
 from denizen.run._engine import RunState
 from denizen.run._event_log import EventLog
 from denizen.run._manifest import Manifest, Setup
 from denizen.run._narrow import Form
 from denizen.run._run import Run
 from denizen.run._simulate import model_to_run
-from denizen.run._simulation_folder import SimulationFolder
+from denizen.run._simulation_folder import SimulationFolder, leaf_names, narrow_fields, setup_of
 from denizen.run._snapshots import Snapshots
 from denizen.run._zarr import StoredSnapshots
 
@@ -92,7 +92,7 @@ def resume(
         record=_simulate._records(record or {}, model),
         custom_ids="ids" in inputs,
         kind_ids={n.removeprefix("ids."): ids.to(target) for n, ids in inputs.items() if n.startswith("ids.")},
-        precision=_facts.narrow_fields(content(path, manifest.checkpoint)),
+        precision=narrow_fields(content(path, manifest.checkpoint)),
         start=setup.start,
         log=_simulate._log("resume", log, relax, path),
     )
@@ -113,7 +113,7 @@ def resume(
         None if log is None else log.capacity,
     )
     run._vouched = setup.vouched
-    _same_setup(path, setup, _facts.setup(run))
+    _same_setup(path, setup, setup_of(run))
     _warn_of_versions(path, manifest)
     moved = dataclasses.replace(manifest, setup=dataclasses.replace(setup, device=run.device.type))
     _restore(run, SimulationFolder(path, moved, data))
@@ -180,7 +180,7 @@ def _same_forms(path: Path, there: Mapping[str, Form], here: Mapping[str, Form])
 def _run_state(run: Run, tensors: dict[str, Tensor], where: str) -> RunState:
     """The state of a checkpoint, where it has the form of the run's own."""
     fresh = run._run_state
-    wanted = dict(zip(_facts.leaf_names(run), fresh.leaves, strict=True)) | {
+    wanted = dict(zip(leaf_names(run), fresh.leaves, strict=True)) | {
         "switches": fresh.switches,
         "step": fresh.step,
     }
@@ -194,7 +194,7 @@ def _run_state(run: Run, tensors: dict[str, Tensor], where: str) -> RunState:
             )
     moved = {name: tensor.to(run.device) for name, tensor in tensors.items()}
     step, switches = moved.pop("step"), moved.pop("switches")
-    return RunState([moved[name] for name in _facts.leaf_names(run)], step, switches, None)
+    return RunState([moved[name] for name in leaf_names(run)], step, switches, None)
 
 
 def _same_model(path: Path, manifest: Manifest, model: Model) -> None:

@@ -26,8 +26,7 @@ from denizen.run._compile import AUTO_COMPILE_SECONDS, NATIVE_SECONDS, try_captu
 from denizen.run._cuda_graph import NotCapturedError, warn_not_captured
 from denizen.run._engine import RunState, Stepper
 from denizen.run._event_log import FullError, Recorder, joined
-from denizen.run._host import busy_threads, calm_threads, give_back
-from denizen.run._memory import explained_room
+from denizen.run._machine import busy_threads, calm_threads, explained_room, give_back
 from denizen.run._premises import alike, premises
 from denizen.run._sieve import Sieve, chosen, pieces
 from denizen.run._snapshots import Snapshots, SnapshotStore, SnapshotView

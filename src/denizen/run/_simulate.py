@@ -15,7 +15,7 @@ from denizen.model import SERIES_FORMS, Clock, Env, Intervention, Model, Setting
 from denizen.rng import MAX_SEED, Relax, weighs
 from denizen.run import _event_files
 from denizen.run._event_log import EventLog
-from denizen.run._memory import check_room
+from denizen.run._machine import check_room
 from denizen.run._precision import Precision, approved
 from denizen.run._run import Run
 from denizen.run._snapshots import Snapshots

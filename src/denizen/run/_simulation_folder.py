@@ -12,19 +12,36 @@ The rest is as in every run folder, see `denizen._run_folder`.
 
 import contextlib
 import dataclasses
+import json
 import shutil
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from denizen._atomic import TEMPORARY, digest, locked
 from denizen._device import device_failed
+from denizen._fingerprint import describe, fingerprint
 from denizen._results import check_names
-from denizen._run_folder import NAME, Part, RunFolder, check_free, encode, no_folder, now, take_new, write
+from denizen._run_folder import (
+    NAME,
+    Part,
+    RunFolder,
+    check_free,
+    commit,
+    encode,
+    no_folder,
+    now,
+    take_new,
+    versions,
+    write,
+)
 from denizen.errors import StorageError, need
-from denizen.run import _drawing, _event_files, _facts, _manifest, _zarr
+from denizen.model import series_kinds, tensors
+from denizen.run import _drawing, _event_files, _manifest, _zarr
 from denizen.run._blocks import PURPOSE
-from denizen.run._manifest import Drawing, Manifest, Taken
+from denizen.run._manifest import Drawing, Manifest, Series, Setup, Taken
 
 if TYPE_CHECKING:
     from denizen.run._run import Run
@@ -106,9 +123,9 @@ class SimulationFolder(RunFolder):
         made.extend(
             path / name for name in ("inputs.safetensors", "drawing.safetensors", _zarr.FOLDER, "log.txt", NAME)
         )
-        inputs = write(path, "inputs.safetensors", 0, 0, _facts.inputs(run))
+        inputs = write(path, "inputs.safetensors", 0, 0, _inputs(run))
         checkpoint = Part("", 0, 0, 0, "")  # replaced by the save below
-        manifest = _facts.first_manifest(run, wanted, inputs, checkpoint, settings)
+        manifest = _first_manifest(run, wanted, inputs, checkpoint, settings)
         if run._snapshots is not None:
             arrays = _drawing.arrays(run)
             file = write(path, "drawing.safetensors", 0, 0, encode(arrays)) if arrays else None
@@ -241,14 +258,14 @@ class SimulationFolder(RunFolder):
         changes: dict[str, Any] = {}
         if steps > old.steps or forced:
             file = f"checkpoints/step-{steps:08d}.safetensors"
-            changes["checkpoint"] = write(self.path, file, steps, steps, _facts.checkpoint(run))
+            changes["checkpoint"] = write(self.path, file, steps, steps, checkpoint_of(run))
         if steps > old.steps:
             file = f"metrics/part-{len(old.metrics):05d}.safetensors"
             changes["metrics"] = (
                 *old.metrics,
-                write(self.path, file, old.steps + 1, steps, _facts.metrics(run, old.steps)),
+                write(self.path, file, old.steps + 1, steps, _metrics(run, old.steps)),
             )
-            changes["series"] = _facts.series(run)
+            changes["series"] = stored_series(run)
             if run._log is not None:
                 changes["events"] = _event_files.write(self.path, old, run)
         if run._snapshots is not None:
@@ -295,3 +312,106 @@ class SimulationFolder(RunFolder):
         taken = f", {len(safe.snapshots.steps)} snapshots" if safe.snapshots else ""
         what = f"every series up to step {safe.steps}, the state after it{taken}" if safe.steps else "the initial state"
         return f"Safe on disk: {what}"
+
+
+# --- what is kept of a run --------------------------------------------------------------------------------------------
+
+
+def setup_of(run: "Run") -> Setup:
+    """What fixes the run besides its model."""
+    setting = run._stepper.setting
+    kinds = series_kinds(run.model, setting)
+    return Setup(
+        seed=run.seed,
+        worlds=tuple(run.worlds),
+        dt=setting.dt,
+        time_unit=run.model.time_unit,
+        device=run.device.type,
+        relax=None if setting.relax is None else describe(setting.relax),
+        interventions={i.name: describe(i) for i in setting.interventions},
+        record={name: f"{kinds[name]} {describe(function)}" for name, _, function in setting.record},
+        vouched=run._vouched,
+        start=setting.start,
+        log={name: "" if function is None else describe(function) for name, function in setting.log} or None,
+    )
+
+
+def _first_manifest(
+    run: "Run", wanted: int, inputs: Part, checkpoint: Part, settings: Mapping[str, Any] | None
+) -> Manifest:
+    """The manifest before anything but the inputs is safe."""
+    return Manifest(
+        status="running",
+        error=None,
+        created=now(),
+        updated=now(),
+        steps=0,
+        wanted=max(wanted, run.steps),
+        setup=setup_of(run),
+        model=fingerprint(run.model),
+        series=(),
+        inputs=inputs,
+        checkpoint=checkpoint,
+        metrics=(),
+        snapshots=None,
+        versions=versions(),
+        commit=commit(),
+        settings=dict(settings) if settings else None,
+    )
+
+
+def stored_series(run: "Run") -> tuple[Series, ...]:
+    """How each series is stored."""
+    kinds = run.kinds
+    return tuple(
+        Series(
+            name, kinds[name], str(run[name].dtype).removeprefix("torch."), tuple(run[name].shape[2:]), run.about(name)
+        )
+        for name in run.series_names
+    )
+
+
+def _metrics(run: "Run", done: int) -> bytes:
+    """The series after step `done`."""
+    return encode({name: run[name][:, done:] for name in run.series_names})
+
+
+def _inputs(run: "Run") -> bytes:
+    """Identities and parameters per replicate, where they were given."""
+    held = {f"param.{name}": value for name, value in run._stepper.values.items()}
+    if run._custom_ids:
+        held["ids"] = run._stepper.ids
+    held |= {f"ids.{axis}": ids for axis, ids in run._stepper.setting.kind_ids.items()}
+    return encode(held)
+
+
+def checkpoint_of(run: "Run") -> bytes:
+    """State, switches and step, and what interventions keep on the host."""
+    leaves = dict(zip(leaf_names(run), run._run_state.leaves, strict=True))
+    kept = {
+        f"kept.{one.name}.{name}": value
+        for one in run._stepper.setting.interventions
+        for name, value in one.kept().items()
+    }
+    return encode({**leaves, "switches": run._run_state.switches, "step": run._run_state.step, **kept})
+
+
+def leaf_names(run: "Run") -> list[str]:
+    """A name for each tensor of the state: that of its field, numbered where a field has several."""
+    names, state = [], run.state
+    for field in state.kinds:
+        parts = tensors(getattr(state, field))
+        names += [f"state.{field}"] if len(parts) == 1 else [f"state.{field}.{k}" for k in range(len(parts))]
+    names += [f"state.ids.{axis}" for axis in run._stepper.identified]
+    return [*names, "state.id"] if run._stepper.setting.custom_ids else names
+
+
+def narrow_fields(data: bytes) -> dict[str, torch.dtype]:
+    """Fields that a checkpoint holds in float16 or bfloat16; a damaged one is found when it is decoded."""
+    dtypes = {"F16": torch.float16, "BF16": torch.bfloat16}
+    try:
+        entries = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        found = {name: dtypes.get(entry.get("dtype")) for name, entry in entries.items()}
+    except (ValueError, AttributeError):
+        return {}
+    return {name.split(".")[1]: dtype for name, dtype in found.items() if dtype and name.startswith("state.")}
