@@ -1,7 +1,7 @@
 """Run folders for tests of the page, and the page itself on a port of its own."""
 
 import contextlib
-import dataclasses
+import hashlib
 import json
 import shutil
 import threading
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import save
 from torch import Tensor
 
 import denizen as dz
@@ -69,27 +70,24 @@ def simulated(folder: Path, steps: int = 12, replicates: int = 3, seed: int = 0,
 
 def lengthened(folder: Path, steps: int, parts: int = 40) -> None:
     """Give a run so many steps of other numbers, in files as a long run writes them."""
-    from denizen._run_folder import encode, write
-    from denizen.run import read_manifest
-
-    manifest = read_manifest(folder)
-    worlds, each = len(manifest.setup.worlds), steps // parts
+    manifest = json.loads((folder / "manifest.json").read_text())
+    worlds, each = len(manifest["setup"]["worlds"]), steps // parts
     drawn = np.random.default_rng(0)
     for old in folder.glob("metrics/*"):
         old.unlink()
     listed = []
     for k in range(parts):
         series = {}
-        for entry in manifest.series:
+        for entry in manifest["series"]:
             values = torch.from_numpy(drawn.standard_normal((worlds, each)).cumsum(1))
-            series[entry.name] = (1000 * values).to(getattr(torch, entry.dtype)).contiguous()
-        name = f"metrics/part-{k:05d}.safetensors"
-        listed.append(write(folder, name, k * each + 1, (k + 1) * each, encode(series)))
-    checkpoint = dataclasses.replace(manifest.checkpoint, first=steps, last=steps)
-    new = dataclasses.replace(
-        manifest, metrics=tuple(listed), steps=steps, wanted=steps, checkpoint=checkpoint, snapshots=None
-    )
-    (folder / "manifest.json").write_bytes(new.encode())
+            series[entry["name"]] = (1000 * values).to(getattr(torch, entry["dtype"])).contiguous()
+        name, data = f"metrics/part-{k:05d}.safetensors", save(series)
+        (folder / name).write_bytes(data)
+        part = {"file": name, "first": k * each + 1, "last": (k + 1) * each, "size": len(data)}
+        listed.append({**part, "digest": hashlib.blake2b(data, digest_size=16).hexdigest()})
+    manifest["checkpoint"] |= {"first": steps, "last": steps}
+    manifest |= {"metrics": listed, "steps": steps, "wanted": steps, "snapshots": None}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 def many(root: Path, count: int) -> None:

@@ -3,6 +3,8 @@
 import contextlib
 import itertools
 import os
+import subprocess
+import sys
 import threading
 import tomllib
 from pathlib import Path
@@ -220,3 +222,10 @@ def test_words_are_interventions():
 def test_a_file_of_a_model_that_cannot_be_read(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
         Origin.of(tmp_path / "mine.py", "Mine")
+
+
+def test_trainings_are_built_without_what_prints():
+    """On machines for measurements there is no more than torch: neither rich nor tyro."""
+    program = Path(__file__).with_name("programs") / "torch_alone.py"
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    assert done.stdout == "500000\n", done.stderr

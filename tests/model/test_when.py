@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,6 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen._fingerprint import describe
 from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Ask, Clock, Course, During, Every, Scale, Trigger, Weekly, When
 from denizen.zoo.sir import sir
@@ -183,12 +183,17 @@ def test_a_run_that_is_resumed_does_not_ask_again(tmp_path: Path) -> None:
     assert run["rate_seen"][0].tolist() == pytest.approx([0.01] * 4 + [0.02] * 4 + [0.03] * 4)
 
 
-def test_courses_and_questions_in_days_are_what_they_were_in_steps() -> None:
-    weekly = Course(target="rate", values=[1.0], days=7).timed(Clock(1.0, "day"))
-    daily = Ask(target="rate", groups=["a"], answer=lambda group, step: 0.5, days=1).timed(Clock(1.0, "day"))
-    told = [describe(one) for one in (weekly, daily)]
+def told(folder: Path, *acts: Any, dt: float = 1.0) -> list[str]:
+    """What a manifest says of interventions."""
+    dz.simulate(Watch(), 0, interventions=list(acts), dt=dt, out=folder)
+    return json.loads((folder / "manifest.json").read_text())["setup"]["interventions"]
+
+
+def test_courses_and_questions_in_days_are_what_they_were_in_steps(tmp_path: Path) -> None:
+    weekly = Course(target="rate", values=[1.0], days=7)
+    daily = Ask(target="rate", groups=["a"], answer=lambda group, step: 0.5, days=1)
     in_steps = Course(target="rate", values=[1.0], every=7), Ask(target="rate", groups=["a"], answer=daily.answer)
-    assert told == [describe(one.timed(Clock())) for one in in_steps]
+    assert told(tmp_path / "days", weekly, daily) == told(tmp_path / "steps", *in_steps)
     for days in (0, "week"):
         with pytest.raises(InputError, match="Course: days="):
             dz.simulate(Watch(), 1, interventions=[Course(target="rate", values=[1.0], days=days)])
@@ -210,9 +215,9 @@ def test_the_check_takes_a_start() -> None:
         dz.check(Watch(), interventions=[dated])
 
 
-def test_the_description_of_steps_is_that_of_older_folders() -> None:
-    (placed,) = (doubled(During(days=(20, 40))).timed(Clock(0.5, "day")),)
-    assert describe(placed.when) == "During(start=40, stop=80)"
+def test_the_description_of_steps_is_that_of_older_folders(tmp_path: Path) -> None:
+    (described,) = told(tmp_path / "r", doubled(During(days=(20, 40))), dt=0.5)
+    assert "During(start=40, stop=80)" in str(described)
 
 
 def test_the_start_is_kept(tmp_path: Path) -> None:

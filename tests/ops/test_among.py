@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from denizen import ops
-from denizen.ops._draws import exponential
 from denizen.rng import Rng
 
 
@@ -87,18 +86,6 @@ def test_worlds_of_draws_among_those_of_masks(tools: Any) -> None:
     together = torch.vmap(world)(rates, where, alive, key)
     for k in range(worlds):
         tools.assert_same_bits([one[k] for one in together], world(rates[k], where[k], alive[k], key[k]))
-
-
-def test_exponential_times_of_all_words() -> None:
-    """Those at both ends and every 65,536th of the others have the float32 of torch's logarithm in float64."""
-    pytest.importorskip("numba")
-    from denizen.ops._cpu_draws import _waits
-
-    low = torch.arange(4096)
-    words = torch.cat([low, 2**32 - 1 - low, 2**31 + low, torch.arange(0, 2**32, 2**16) + 12345])
-    made = torch.empty(len(words))
-    _waits(words.numpy(), len(words), torch.empty(len(words), dtype=torch.float64).numpy(), made.numpy())
-    assert torch.equal(made, exponential(words, torch.ones(())))
 
 
 @pytest.mark.parametrize("named", ["places", "born"])
