@@ -183,8 +183,8 @@ def test_a_run_that_is_resumed_does_not_ask_again(tmp_path: Path) -> None:
     assert run["rate_seen"][0].tolist() == pytest.approx([0.01] * 4 + [0.02] * 4 + [0.03] * 4)
 
 
-def told(folder: Path, *acts: Any, dt: float = 1.0) -> list[str]:
-    """What a manifest says of interventions."""
+def told(folder: Path, *acts: Any, dt: float = 1.0) -> dict[str, Any]:
+    """What a manifest says of interventions, by name."""
     dz.simulate(Watch(), 0, interventions=list(acts), dt=dt, out=folder)
     return json.loads((folder / "manifest.json").read_text())["setup"]["interventions"]
 
@@ -216,8 +216,8 @@ def test_the_check_takes_a_start() -> None:
 
 
 def test_the_description_of_steps_is_that_of_older_folders(tmp_path: Path) -> None:
-    (described,) = told(tmp_path / "r", doubled(During(days=(20, 40))), dt=0.5)
-    assert "During(start=40, stop=80)" in str(described)
+    described = told(tmp_path / "r", doubled(During(days=(20, 40))), dt=0.5)
+    assert "During(start=40, stop=80)" in str(described["scale"])
 
 
 def test_the_start_is_kept(tmp_path: Path) -> None:
