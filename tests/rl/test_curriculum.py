@@ -126,7 +126,7 @@ def test_several_seeds_at_once_earn_their_own():
 def test_two_processes_earn_what_one_does(tmp_path):
     script = Path(__file__).with_name("programs") / "earned_in_processes.py"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    for words in (["one"], [str(Path(__file__).with_name("ranks.py")), "two"]):
+    for words in (["one"], [str(Path(__file__).parents[1] / "ranks.py"), "two"]):
         call = [sys.executable, *words[:-1], str(script), words[-1]]
         subprocess.run(call, cwd=tmp_path, env=environment, check=True, capture_output=True)
     rows = [read_metrics(tmp_path / name) for name in ("one", "two")]

@@ -50,7 +50,7 @@ def call(folder, *launch):
 def test_two_processes_equal_one(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    done = call(tmp_path / "a", str(Path(__file__).with_name("ranks.py")))
+    done = call(tmp_path / "a", str(Path(__file__).parents[1] / "ranks.py"))
     assert done.returncode == 0, done.stderr
     done = call(tmp_path / "b")
     assert done.returncode == 0, done.stderr

@@ -2,10 +2,9 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
+import os
+import signal
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ import torch
 import denizen as dz
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.catch import Catch
+from forked import end_of, fork
 from trainings import TIMES, interrupt_after, read_manifest, read_metrics, rewrite_checkpoint
 
 SETTINGS = dz.PPO(num_envs=4, num_steps=16)
@@ -124,14 +124,14 @@ def test_schedules_go_by_the_new_length(tmp_path):
 
 
 def test_a_kill_at_any_moment_is_survived(tmp_path):
-    folder = tmp_path / "run"
-    program = Path(__file__).with_name("programs") / "training_to_kill.py"
-    process = subprocess.Popen([sys.executable, program, folder])
-    manifest = folder / "manifest.json"
-    while process.poll() is None and (not manifest.exists() or json.loads(manifest.read_text())["updates"] < 3):
+    folder, told = tmp_path / "run", tmp_path / "told.txt"
+    child = fork(lambda: go(folder, 4 * 16 * 30, save_every=0), told)
+    manifest, until = folder / "manifest.json", time.monotonic() + 300
+    while not manifest.exists() or json.loads(manifest.read_text())["updates"] < 3:
+        assert time.monotonic() < until, told.read_text()
         time.sleep(0.01)
-    process.kill()
-    process.wait()
+    os.kill(child, signal.SIGKILL)
+    assert end_of(child) == -signal.SIGKILL, told.read_text()
     assert 3 <= read_manifest(folder)["updates"] < 30
     env = CartPole()
     rest = dz.rl.resume(folder, env, dz.rl.mlp(env, (16,)), SETTINGS, progress=False)

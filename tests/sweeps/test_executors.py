@@ -17,7 +17,7 @@ from inside import Inside
 
 DESIGN = {"infect_rate": [0.1, 0.3, 0.5], "infectious_phases": [1, 2]}
 OPTIONS = {"steps": 4, "replicates": 2, "progress": False}
-RANKS = Path(__file__).parents[1] / "rl" / "ranks.py"  # two processes as of torchrun, forked from one
+RANKS = Path(__file__).parents[1] / "ranks.py"  # two processes as of torchrun, forked from one
 
 
 def same(one, other):

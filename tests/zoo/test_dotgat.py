@@ -322,7 +322,7 @@ def test_two_processes_train_as_one(tmp_path):
     words = ["train", "dotgat", "--agents", "3", "--features", "4", "--times", "6", "--rank", "2", "--hidden", "8"]
     words += ["--heads", "2", "--processes", "30", "--batch", "8", "--epochs", "2", "--dropout", "0", "--device", "cpu"]
     words += ["--precision", "float32", "--quiet", "--out"]
-    together = [sys.executable, str(Path(__file__).parents[1] / "rl/ranks.py"), "-m", "denizen"]
+    together = [sys.executable, str(Path(__file__).parents[1] / "ranks.py"), "-m", "denizen"]
     subprocess.run([*together, *words, str(tmp_path / "two")], check=True, capture_output=True)
     subprocess.run([sys.executable, "-m", "denizen", *words, str(tmp_path / "one")], check=True)
     two, one = (Folder.open(tmp_path / name).manifest["metrics"] for name in ("two", "one"))

@@ -10,6 +10,9 @@ import os
 import runpy
 import socket
 import sys
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
 
 import torch.distributed  # noqa: F401  # imported, not used: forks have what their parent has
 
@@ -48,6 +51,27 @@ def forked(number: int, port: int, words: list[str]) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def call(folder: Path, words: list[str]) -> SimpleNamespace:
+    """The same as a fork of this process, in a folder: exit code, output and errors."""
+    files = [folder.parent / f"{folder.name}-{name}.txt" for name in ("out", "err")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if not child:
+        code = 1
+        try:
+            for number, file in enumerate(files, 1):
+                os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+            sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
+            os.chdir(folder)
+            code = main(words)
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    out, err = (file.read_text() for file in files)
+    return SimpleNamespace(returncode=code, stdout=out, stderr=err)
 
 
 def main(words: list[str]) -> int:
