@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from denizen._printing import Console
 
 
-RUNS = Path("runs")
+RUNS, MANIFEST = Path("runs"), "manifest.json"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -142,9 +142,6 @@ def _remove_empty(folder: Path) -> None:
         if [entry.name for entry in folder.iterdir()] == [".lock"]:
             (folder / ".lock").unlink()
         folder.rmdir()  # fails where it holds something
-
-
-MANIFEST = "manifest.json"
 
 
 @contextlib.contextmanager

@@ -27,6 +27,8 @@ from denizen.rl._training import Updates
 from denizen.rl._training_folder import METRICS, TrainingFolder
 from denizen.tools import JsonLines, MetricsWriter
 
+LOSSES = ("policy_loss", "critic_loss", "q_loss")  # metrics that are no number once a training is lost
+CHECKS = 100  # of several processes at whether to save, on which they must agree
 OnSave = Callable[[Path, int], object]
 OnValidation = Callable[[Any, int], object]  # an evaluation; of worlds with roles a dict of them
 
@@ -69,10 +71,6 @@ class Callbacks:
         """A validation has been taken note of."""
         if self.on_validation is not None and processes.rank() == 0:
             self.on_validation(evaluation, updates)
-
-
-LOSSES = ("policy_loss", "critic_loss", "q_loss")  # metrics that are no number once a training is lost
-CHECKS = 100  # of several processes at whether to save, on which they must agree
 
 
 class Loop:

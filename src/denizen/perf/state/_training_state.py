@@ -20,6 +20,8 @@ from torch.utils.data import DataLoader
 from denizen.errors import InputError, nearest
 from denizen.perf.watch._event_log import allow
 
+VERSION = 1
+MEANT = "a state that is kept on the host and put back"  # for budgets
 Restore = Callable[[], None]
 
 OPTIMIZERS = torch.optim
@@ -322,10 +324,6 @@ def _set_to_zeros(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> bo
 
 def _drop(value: Any) -> None:
     del value
-
-
-VERSION = 1
-MEANT = "a state that is kept on the host and put back"  # for budgets
 
 
 class Snapshot:
