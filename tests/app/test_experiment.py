@@ -176,3 +176,13 @@ def test_learners_refuse_what_is_not_theirs(denizen):
     assert code == 2
     assert "cartpole" in err
     assert "not for this experiment" in denizen("experiment", "learners", "--set", "num_envs=4")[2]
+
+
+def test_no_experiment_begins_that_is_not_named(denizen, tmp_path):
+    """They last for hours."""
+    told = "which experiment? denizen experiment goodhart or denizen experiment learners"
+    for words, message in (([], told), (["learnrs"], "EXPERIMENT learnrs: did you mean 'learners'?")):
+        code, out, err = denizen("experiment", *words)
+        assert (code, out) == (2, "")
+        assert message in " ".join(err.split())
+    assert not (tmp_path / "runs").exists()

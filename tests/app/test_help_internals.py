@@ -28,6 +28,25 @@ def test_help_keeps_its_lines(denizen, monkeypatch, command, columns):
         assert odd not in out
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("models", "[TARGET]"),
+        ("bench", "[OPTIONS] [TARGET]"),
+        ("doctor", "[OPTIONS] [TARGET]"),
+        ("evaluate", "[OPTIONS] RUN [WORLD]"),
+        ("watch", "[OPTIONS] RUN [WORLD]"),
+        ("resume", "RUN [FILE.py:NAME]"),
+        ("compare", "[OPTIONS] RUN [RUN ...]"),
+        ("report", "RUN [RUN ...]"),
+        ("train", "[OPTIONS] WORLD"),
+        ("experiment", "[OPTIONS] EXPERIMENT"),
+    ],
+)
+def test_usage_has_brackets_around_what_may_be_left_out(denizen, command, words):
+    assert " ".join(denizen(command, "--help")[1].split()).startswith(f"usage: denizen {command} [-h] {words}")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_flag_that_help_shows_is_known(denizen, name):
     shown = set(re.findall(r"^[\s│|]*(?:-h, )?(--[a-z][a-z-]*)", denizen(*name.split(), "--help")[1], re.MULTILINE))

@@ -244,7 +244,7 @@ def test_what_is_no_game_or_no_opponent():
     with pytest.raises(refused, match="SelfPlay: policy has a memory"):
         dz.PPO(**PLAY).init(dz.rl.SelfPlay(game), memory, total_steps=1, device="cpu")
     env = dz.rl.SelfPlay(game)
-    with pytest.raises(refused, match="SelfPlay: this algorithm does not train by self-play"):
+    with pytest.raises(refused, match=r"train: algorithm=\w+, which does not train by self-play; take dz\.PPO"):
         dz.rl.DQN().init(env, dz.rl.q_mlp(env, (4,)), total_steps=10**6, device="cpu")
 
 

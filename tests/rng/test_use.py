@@ -1,5 +1,6 @@
 """Streams, scopes and axes; what is refused; the same draws in any order, batch or thread."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -160,11 +161,24 @@ def test_other_axes() -> None:
     assert torch.equal(moved.on("edges", 10).uniform("x"), make().on("edges", 10).uniform("x"))  # ids are the agents'
 
 
-@pytest.mark.parametrize("name", ["event", "bernoulli", "gamma", "poisson"])
+NUMBERS = {
+    "event": ("hazard", "dt"),
+    "bernoulli": ("prob",),
+    "uniform": ("low", "high"),
+    "normal": ("mean", "std"),
+    "exponential": ("rate",),
+    "gamma": ("shape", "scale"),
+    "poisson": ("mean",),
+}
+
+
+@pytest.mark.parametrize(("name", "argument"), [(name, one) for name, several in NUMBERS.items() for one in several])
 @pytest.mark.parametrize("shape", [(NUM + 1,), (1,), (NUM, 1), (2, NUM)])
-def test_values_of_another_shape_are_refused(name: str, shape: tuple[int, ...]) -> None:
-    with pytest.raises(ModelError, match=r"expected a number or \(257,\)"):
-        getattr(make(), name)("x", torch.full(shape, 0.5))
+def test_values_of_another_shape_are_refused(name: str, argument: str, shape: tuple[int, ...]) -> None:
+    given = {NUMBERS[name][0]: 0.5, argument: torch.full(shape, 0.5)}
+    told = rf"rng\.{name}\('x'\): {argument} has shape {re.escape(str(shape))}, expected a number for all or \(257,\)"
+    with pytest.raises(ModelError, match=told):
+        getattr(make(), name)("x", **given)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (NUM + 1, 3), (3, NUM, 2)])

@@ -47,7 +47,7 @@ examples:
   denizen bench cartpole --batch 64,1024
   denizen bench --setup "x = torch.randn(1000, 1000)" --stmt "x @ x" """
 
-    target: Annotated[Positional[str], arg(metavar="TARGET", help_behavior_hint="")] = ""
+    target: Annotated[Positional[str], arg(metavar="[TARGET]", help_behavior_hint="")] = ""
     """FILE.py:NAME, package.module:NAME or a name of `denizen models`."""
     versus: Annotated[str | None, arg(metavar="TARGET", help_behavior_hint="")] = None
     """Another target to compare with; with --stmt, another statement."""

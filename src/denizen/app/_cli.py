@@ -86,7 +86,7 @@ examples:
 
     run: Folder
     """Run folder."""
-    target: Annotated[Positional[str], arg(metavar="FILE.py:NAME", help_behavior_hint="")] = ""
+    target: Annotated[Positional[str], arg(metavar="[FILE.py:NAME]", help_behavior_hint="")] = ""
     """The file that the model or world came from, if it came from one. A file runs only where you name it."""
     steps: Annotated[int | None, arg(metavar="MORE", help_behavior_hint="(default: those missing)")] = None
     """Number of further steps."""

@@ -29,7 +29,7 @@ examples:
   denizen compare runs/sir-fit-20261128-120000 --a infect_rate=0.05 --b infect_rate=0.03 --steps 60
   denizen compare runs/sir-fit-20261128-120000 runs/sir-fit-20261128-130000    two fits"""
 
-    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN", help_behavior_hint="")]
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN [RUN ...]", help_behavior_hint="")]
     """Run folders: two or more of simulations or of trainings, or one or two of calibrations."""
     a: Pairs = ()
     """Parameters of the first scenario that differ from the fit."""

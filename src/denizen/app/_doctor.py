@@ -52,7 +52,7 @@ examples:
   denizen doctor city.py:Epidemic
   denizen doctor --environment"""
 
-    target: Annotated[Positional[tuple[str, ...]], arg(metavar="TARGET", help_behavior_hint="")] = ()
+    target: Annotated[Positional[tuple[str, ...]], arg(metavar="[TARGET]", help_behavior_hint="")] = ()
     """FILE.py:NAME, package.module:NAME, a name of `denizen models`, or -- and the words of a script."""
     steps: Annotated[int, arg(metavar="N")] = 12
     """Number of steps to count. What happens every k steps is found where k is below N."""

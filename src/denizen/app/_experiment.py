@@ -33,7 +33,7 @@ example:
   denizen experiment learners                                        PPO and GRPO in three worlds: hours on a CPU
   denizen experiment learners --modes fruits --steps 500k --seeds 3"""
 
-    name: Annotated[Positional[Literal["goodhart", "learners"]], arg(metavar="EXPERIMENT")] = "goodhart"
+    name: Annotated[Positional[str], arg(metavar="EXPERIMENT", help_behavior_hint="")] = ""
     """goodhart: foragers that are paid for food or for a proxy of it, and how they survive. learners: PPO and GRPO."""
     modes: Annotated[tuple[str, ...], arg(metavar="[NAME ...]", help_behavior_hint="")] = ()
     """goodhart: modes of foraging (default: the four of the published table). learners: worlds (default: all three)."""
@@ -85,13 +85,19 @@ example:
         """What the words ask for.
 
         Raises:
-            ConfigError: a number that is too small, or what should be NAME=VALUE and is not.
+            ConfigError: no such experiment, or none is named, for they last for hours; a number that is too small, or
+                what should be NAME=VALUE and is not.
         """
         from denizen.app._build import build
         from denizen.app._settings import pairs, whole, within
-        from denizen.errors import ConfigError
+        from denizen.errors import ConfigError, nearest
         from denizen.studies import Plan
 
+        if not self.name:
+            names = " or ".join(f"denizen experiment {name}" for name in DEFAULTS)
+            raise ConfigError(f"which experiment? {names}; denizen experiment --help tells them apart")
+        if self.name not in DEFAULTS:
+            raise ConfigError(f"EXPERIMENT {self.name}: {nearest(self.name, DEFAULTS)}; denizen experiment --help")
         given = {name: getattr(self, name) for name in ("steps", "seeds", "worlds", "budget")}
         given |= {name: value for name, value in DEFAULTS[self.name].items() if given[name] is None}
         for name in ("seeds", "worlds", "budget"):

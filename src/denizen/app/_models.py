@@ -53,7 +53,7 @@ examples:
   denizen models city.py          what a file of your own holds
   denizen models city.py:Epidemic"""
 
-    target: Annotated[Positional[str], arg(metavar="TARGET", help_behavior_hint="(default: all of the zoo)")] = ""
+    target: Annotated[Positional[str], arg(metavar="[TARGET]", help_behavior_hint="(default: all of the zoo)")] = ""
     """A name of the zoo, FILE.py:NAME, or FILE.py for all that is in it."""
 
     def __call__(self, console: Console) -> int:

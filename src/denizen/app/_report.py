@@ -39,7 +39,7 @@ examples:
   denizen report runs/sir-20261128-120000 runs/sir-20261128-130000 --out sir.html    beside each other
   denizen report runs/cartpole-ppo-20261128-120000 --pdf           also as PDF"""
 
-    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN", help_behavior_hint="")]
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN [RUN ...]", help_behavior_hint="")]
     """Run folders. Several of a kind stand beside each other."""
     out: Annotated[Path | None, arg(metavar="FILE.html", help_behavior_hint="(default: RUN/report.html)")] = None
     """Page to write. Of several runs: report.html."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Pairs = Annotated[
     UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="NAME=VALUE", help_behavior_hint="(repeatable)")
 ]
-OtherWorld = Annotated[Positional[str], arg(metavar="WORLD", help_behavior_hint="(default: as it was trained)")]
+OtherWorld = Annotated[Positional[str], arg(metavar="[WORLD]", help_behavior_hint="(default: as it was trained)")]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -255,7 +255,7 @@ def for_training(env: Any, policy: ActorCritic, seed: int) -> Any:
     return env.of_training(policy, seed) if isinstance(env, SelfPlay) else env
 
 
-def pool_of(env: Env) -> Pool | None:
+def pool_of(env: Env, algorithm: Any) -> Pool | None:
     """Where an environment's opponents follow the policy that trains; None: they do not.
 
     Raises `InputError` for a game by itself: values and advantages would run from one player's moves into the other's.
@@ -268,7 +268,10 @@ def pool_of(env: Env) -> Pool | None:
         )
     held = env.opponents if isinstance(env, SelfPlay) else None
     if isinstance(env, SelfPlay) and not isinstance(held, Pool):
-        raise InputError(f"{type(env).__name__}: this algorithm does not train by self-play; take dz.PPO or dz.GRPO")
+        name = type(algorithm).__name__
+        raise InputError(
+            f"train: algorithm={name}, which does not train by self-play; take dz.PPO or dz.GRPO for SelfPlay"
+        )
     return held
 
 

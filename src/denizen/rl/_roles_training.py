@@ -171,7 +171,7 @@ class RolesTraining(Training):
         start_compilers(worlds.device)
         self.algorithm, self.num_updates, self.seed = algorithm, num_updates, seed
         self.worlds, self.curriculum, self.phases = worlds, curriculum, Phases(worlds.device)
-        self.pool = pool_of(worlds.env)
+        self.pool = pool_of(worlds.env, algorithm)
         self.reward_scale = None  # each party has its own
         self.policy: Any = policies.to(worlds.device).train()
         self._dtype, self._device = PRECISIONS[algorithm.precision], worlds.device

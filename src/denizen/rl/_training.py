@@ -74,7 +74,7 @@ class Training:
         self.algorithm, self.num_updates, self.seed = algorithm, num_updates, seed
         self.worlds: Any = worlds
         self.curriculum, self.phases = curriculum, Phases(worlds.device)
-        self.pool = pool_of(worlds.env)
+        self.pool = pool_of(worlds.env, algorithm)
         self.policy: Any = policy.to(worlds.device).train()
         self._dtype, self._device = PRECISIONS[algorithm.precision], worlds.device
         self.optimizer = FlatAdam(

@@ -176,7 +176,7 @@ class Rng:
         if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or ids.shape != (num,):
             got = f"{ids.dtype} {tuple(ids.shape)}" if isinstance(ids, Tensor) else f"{type(ids).__name__} {ids!r:.60}"
             raise ModelError(f"rng.on({axis!r}): ids is {got}, expected torch.int64 ({num},), an identity for each")
-        self._same_device(f"rng.on({axis!r})", ids=ids)
+        self._check_arguments(f"rng.on({axis!r})", ids=ids)
         self._require(f"rng.on({axis!r}): ids, an identity is negative", ids >= 0)
         return ids
 
@@ -234,7 +234,7 @@ class Rng:
             `ModelError` at the end of the chunk; with `where` hazards are finite for the others too.
         """
         interval = self._dt if dt is None else dt
-        self._same_device(f"rng.event({name!r})", hazard=hazard, dt=interval, where=where)
+        self._check_arguments(f"rng.event({name!r})", hazard=hazard, dt=interval, where=where)
         total = hazard if isinstance(interval, float | int) and interval == 1 else hazard * interval
         alive = self._axes[self._axis].alive if self._axis in self._axes else None
         if self._plain(total):
@@ -258,7 +258,7 @@ class Rng:
             prob: in [0, 1]; a number or `[agents]`. Others stop the run with a `ModelError` at the end of the chunk.
             where: mask `[agents]` of those to whom it can happen, as for `event`.
         """
-        self._same_device(f"rng.bernoulli({name!r})", prob=prob, where=where)
+        self._check_arguments(f"rng.bernoulli({name!r})", prob=prob, where=where)
         if self._plain(prob):
             return self._among(name, prob, False, where, None)
         values = self._per_agent(self._gated(f"rng.bernoulli({name!r})", prob, where))
@@ -442,7 +442,7 @@ class Rng:
 
     def uniform(self, name: str, low: Tensor | float = 0.0, high: Tensor | float = 1.0) -> Tensor:
         """Uniform on [low, high): float32 `[agents]`."""
-        self._same_device(f"rng.uniform({name!r})", low=low, high=high)
+        self._check_arguments(f"rng.uniform({name!r})", low=low, high=high)
         unit = (self._words(name) >> 8).to(torch.float32) * 2.0**-24
         if isinstance(low, float | int) and isinstance(high, float | int) and (low, high) == (0, 1):
             return unit
@@ -453,7 +453,7 @@ class Rng:
 
     def normal(self, name: str, mean: Tensor | float = 0.0, std: Tensor | float = 1.0) -> Tensor:
         """Normal by inversion: float32 `[agents]`."""
-        self._same_device(f"rng.normal({name!r})", numbers=True, mean=mean, std=std)
+        self._check_arguments(f"rng.normal({name!r})", numbers=True, mean=mean, std=std)
         return mean + std * torch.special.ndtri(self._unit64(name)).to(torch.float32)
 
     def exponential(self, name: str, rate: Tensor | float = 1.0, *, where: Tensor | None = None) -> Tensor:
@@ -465,7 +465,7 @@ class Rng:
             where: mask `[agents]` of those who need one. The others get 0, and on a CPU they cost nothing.
         """
         what = f"rng.exponential({name!r})"
-        self._same_device(what, rate=rate, where=where)
+        self._check_arguments(what, rate=rate, where=where)
         if where is not None and self._plain(rate):
             self._check_where(what, where)
             place = self._id_row(), self._key[None], self._step, self._stream(name)
@@ -482,8 +482,8 @@ class Rng:
 
     def gamma(self, name: str, shape: Tensor | float, scale: Tensor | float = 1.0) -> Tensor:
         """Gamma (mean shape * scale; Erlang where shape is whole) by inversion: float32 `[agents]`."""
-        self._same_device(f"rng.gamma({name!r})", shape=shape)
-        self._same_device(f"rng.gamma({name!r})", numbers=True, scale=scale)
+        self._check_arguments(f"rng.gamma({name!r})", shape=shape)
+        self._check_arguments(f"rng.gamma({name!r})", numbers=True, scale=scale)
         alpha = self._per_agent(shape).to(torch.float64)
         self._require(f"rng.gamma({name!r})", (alpha > 0) & (alpha < torch.inf))
         return gamma_quantile(self._unit64(name), alpha).to(torch.float32) * scale
@@ -493,7 +493,7 @@ class Rng:
 
         Means go from 0 to 2**31.
         """
-        self._same_device(f"rng.poisson({name!r})", mean=mean)
+        self._check_arguments(f"rng.poisson({name!r})", mean=mean)
         average = self._per_agent(mean).to(torch.float64)
         self._require(f"rng.poisson({name!r})", (average >= 0) & (average <= 2**31))
         return poisson_quantile(self._unit64(name), average)
@@ -525,7 +525,7 @@ class Rng:
                 f"rng.categorical({name!r}): probs has shape {tuple(probs.shape)}, expected (categories,) or "
                 f"({self._num}, categories)"
             )
-        self._same_device(f"rng.categorical({name!r})", probs=probs)
+        self._check_arguments(f"rng.categorical({name!r})", probs=probs)
         words = self._words(name)
         edges = probs.to(torch.float32).cumsum(dim=-1)
         total = edges[..., -1]
@@ -545,10 +545,11 @@ class Rng:
         """Stop the run at the end of the chunk unless `good` holds everywhere."""
         self._bad.append((what, (~good.all()).to(torch.int8)))
 
-    def _same_device(self, what: str, *, numbers: bool = False, **arguments: Any) -> None:
+    def _check_arguments(self, what: str, *, numbers: bool = False, **arguments: Any) -> None:
         """Refuse tensors that lie elsewhere than the agents; `numbers`: torch takes single numbers of the CPU there.
 
-        And what is neither a number nor a tensor; of masks, `where`, see `_check_where`.
+        And those of another shape, and what is neither a number nor a tensor. `where`, `probs` and `ids` have checks of
+        their own.
         """
         for name, value in arguments.items():
             if not isinstance(value, Tensor):
@@ -560,6 +561,11 @@ class Rng:
                 continue
             if not (numbers and value.dim() == 0 and value.is_cpu):
                 self._lies_here(what, name, value)
+            if name not in ("where", "probs", "ids") and value.dim() and value.shape != (self._num,):
+                raise ModelError(
+                    f"{what}: {name} has shape {tuple(value.shape)}, expected a number for all or ({self._num},), one "
+                    f"for each of {self._axis!r}{self._other_axis(value)}"
+                )
 
     def _lies_here(self, what: str, name: str, value: Tensor) -> None:
         here = self._key.device
@@ -593,14 +599,7 @@ class Rng:
         if not isinstance(value, Tensor):
             return torch.full((self._num,), float(value), dtype=torch.float32, device=self._key.device)
         value = value.to(torch.float32)
-        if value.dim() == 0:
-            return value.expand(self._num)
-        if value.shape != (self._num,):
-            raise ModelError(
-                f"rng: got shape {tuple(value.shape)}, expected a number or ({self._num},) on {self._axis!r}"
-                f"{self._other_axis(value)}"
-            )
-        return value
+        return value.expand(self._num) if value.dim() == 0 else value
 
     def _row(self, value: Tensor | float) -> Tensor:
         """float32 `[1, 1]` of a number for all, `[1, agents]` of one for each."""
