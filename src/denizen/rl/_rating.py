@@ -13,9 +13,10 @@ from denizen._arguments import number, whole
 from denizen._notebook import InNotebook
 from denizen.errors import InputError
 from denizen.rl._against import Against, check_game
-from denizen.rl._evaluate import EVALUATION_SEED, evaluate
+from denizen.rl._evaluate import evaluate
 from denizen.rl._opponents import check_plays
 from denizen.rl._policy import ActorCritic, check_fits
+from denizen.rng import EVALUATION_SEED
 
 ELO = 400 / math.log(10)  # points for a factor of e in the odds: 400 for 10 to 1
 _NORMAL = 1.959964  # 95 %

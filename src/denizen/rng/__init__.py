@@ -8,6 +8,7 @@ from denizen.rng._relax import Relax as Relax
 from denizen.rng._relax import Weigh as Weigh
 from denizen.rng._relax import weighs as weighs
 from denizen.rng._rng import BY_ID as BY_ID
+from denizen.rng._rng import EVALUATION_SEED as EVALUATION_SEED
 from denizen.rng._rng import LOG_COLUMNS as LOG_COLUMNS
 from denizen.rng._rng import MAX_SEED as MAX_SEED
 from denizen.rng._rng import Known as Known

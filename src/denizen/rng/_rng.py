@@ -20,6 +20,7 @@ from denizen.rng._quantiles import gamma_quantile, poisson_quantile
 from denizen.rng._relax import Relax, weighs
 
 MAX_SEED = 2**32 - 1
+EVALUATION_SEED = 2**31  # added to seeds, so that evaluation shares no world with training
 LOG_COLUMNS = ("replicate", "world", "step", "time", "date", "id")  # that every log of events has
 BY_ID = "by, as identities"  # how a step calls the column `by` where it holds these already, and no places
 _NUMBERS = (float, int, Real, torch.SymFloat, torch.SymInt)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from denizen.errors import InputError
 from denizen.rl import Draws, Observed, Worlds
-from denizen.rl._evaluate import EVALUATION_SEED
+from denizen.rng import EVALUATION_SEED
 from denizen.zoo.fruits.model import Fruits
 
 

@@ -15,9 +15,9 @@ from denizen.errors import InputError
 from denizen.model import whole
 from denizen.ops import fuse_draws
 from denizen.rl import Draws, Worlds
-from denizen.rl._evaluate import EVALUATION_SEED
 from denizen.rl._recorded import Recorded
 from denizen.rl._rollout import CLOCK
+from denizen.rng import EVALUATION_SEED
 from denizen.run import CapturedFunction, TorchSwitches
 from denizen.studies.statistics import Estimate, Survival, ratio
 from denizen.zoo.foraging.agents import Agent, Learnt, Seeker
