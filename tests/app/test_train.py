@@ -10,7 +10,8 @@ from PIL import Image
 
 from trainings import TIMES, interrupt_after, read_manifest, read_metrics
 
-SMALL = ["train", "cartpole", "--steps", "512", "--set", "num_envs=4", "num_steps=16", "--policy", "hidden=8"]
+SMALL = ["train", "cartpole", "--steps", "512", "--set", "num_envs=4", "num_steps=16", "update_epochs=1"]
+SMALL += ["--policy", "hidden=8"]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,8 @@ def test_a_training_is_kept_shown_evaluated_and_compared(denizen, tmp_path, pict
     assert code == 0
     assert "denizen evaluate one" in out
     assert (tmp_path / "one/curves.png").stat().st_size > 10_000
-    assert read_manifest(tmp_path / "one")["settings"]["set"] == {"num_envs": "4", "num_steps": "16"}
+    given = {"num_envs": "4", "num_steps": "16", "update_epochs": "1"}
+    assert read_manifest(tmp_path / "one")["settings"]["set"] == given
     code, out, _ = denizen("show", "one")
     assert code == 0
     assert "cartpole, 8 updates, seed 0, finished" in out

@@ -255,7 +255,7 @@ def kill_loop(folder: Path, steps: int, jobs: list[str]) -> None:
 
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork on this system")
 def test_killed_at_random_moments(tmp_path):
-    kill_loop(tmp_path, 150, ["plain:1:3", "captured:1:2"])
+    kill_loop(tmp_path, 100, ["plain:1:3", "captured:1:2"])
 
 
 @pytest.mark.slow
