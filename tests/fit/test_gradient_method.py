@@ -175,22 +175,24 @@ def test_a_share_that_is_reported_is_fitted() -> None:
 def test_nothing_is_read_within_iterations() -> None:
     """A fit looks once in ten iterations: one of two reads as often as one of ten."""
     reads = []
-    for iterations in (2, 10, 11):
+    for iterations in (2, 10):
         with counting(torch.device("cpu")) as counts:
             fitted(method=dz.fit.Gradient(optimizer=torch.optim.SGD, lr=1e-3, iterations=iterations, polish=0))
         reads.append(counts.host_reads.total())
-    assert reads[0] == reads[1] < reads[2]
+    assert reads[0] == reads[1] > 0
 
 
 # --- going on ---------------------------------------------------------------------------------------------------------
 
 
-def test_it_goes_on_bit_for_bit(whole: dz.fit.Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = dz.fit.Gradient(StraightThrough(), iterations=40, polish=0)
+    whole = fitted(method=method)
     with monkeypatch.context() as patched:
         interrupt_at_launch(3, patched)
         with pytest.raises(KeyboardInterrupt):
-            fitted(out=tmp_path / "fit")
-    fit = fitted(out=tmp_path / "fit")
+            fitted(method=method, out=tmp_path / "fit")
+    fit = fitted(method=method, out=tmp_path / "fit")
     assert np.array_equal(fit.params["rate"], whole.params["rate"])
     assert fit.runs == whole.runs
     loaded = dz.fit.Fit.load(tmp_path / "fit", Rain())

@@ -267,7 +267,9 @@ def test_a_replicate_has_the_gradient_of_its_world_alone(relax: Any) -> None:
         assert together[world].item() == pytest.approx(slope_alone.item(), rel=1e-5)
 
 
-@pytest.mark.parametrize("relax", [MeanField(), StraightThrough(), Logistic()])
+@pytest.mark.parametrize(
+    "relax", [StraightThrough(), *(pytest.param(one, marks=pytest.mark.slow) for one in (MeanField(), Logistic()))]
+)
 def test_compiled_gradients_are_the_eager_ones(relax: Any, inside: Any) -> None:
     inside.backend("aot_eager")
     torch._dynamo.reset()
