@@ -60,7 +60,7 @@ def precompile_adam(sizes: Sequence[int], max_norm: float | None, betas: tuple[f
     from denizen.nn.kernels import _cuda_adam
 
     for size in sizes:
-        weights = [torch.empty(size, device="meta") for _ in range(4)]
+        weight, grad, mean, square = (torch.empty(size, device="meta") for _ in range(4))
         step, rate = (torch.empty((), device="meta") for _ in range(2))
         skip = torch.empty((), dtype=torch.bool, device="meta")
-        _cuda_adam.adam(*weights, step, rate, skip, max_norm, betas, eps)
+        _cuda_adam.adam(weight, grad, mean, square, step, rate, skip, max_norm, betas, eps)
