@@ -205,3 +205,13 @@ def test_nothing_is_said_of_other_kernels():
 def test_graphs_that_run_no_more():
     found = step_facts.compiled(report(), graphs=8, first=1.0, later=0.01)
     assert found.level == CHANGE
+
+
+def test_torch_without_byte_code(monkeypatch, tmp_path):
+    assert list(facts.byte_code()) == []
+    monkeypatch.setattr(torch, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(facts.sys, "dont_write_bytecode", True)
+    (found,) = facts.byte_code()
+    assert found.level == NOTE
+    assert "PYTHONDONTWRITEBYTECODE" in found.evidence
+    assert f"compileall -q {tmp_path}" in found.advice

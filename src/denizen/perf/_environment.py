@@ -1,6 +1,7 @@
 """What of a machine and its torch makes loops fast or slow: each setting with its evidence and what to change."""
 
 import dataclasses
+import importlib.util
 import json
 import os
 import platform
@@ -112,6 +113,7 @@ def found(step: Callable[[], Any] | None) -> Iterator[Fact]:
     yield from attention()
     yield from allocator()
     yield threads()
+    yield from byte_code()
     yield from shared_memory()
     yield from slow_switches()
 
@@ -303,6 +305,19 @@ def quota() -> float | None:
         return None if limit == "max" else max(1.0, int(limit) / int(period))
     except (OSError, ValueError):
         return None
+
+
+def byte_code() -> Iterator[Fact]:
+    """Whether each process compiles torch's Python sources anew, as in containers that keep no byte code."""
+    kept = importlib.util.cache_from_source(str(torch.__file__))
+    if Path(str(torch.__file__)).suffix != ".py" or os.path.exists(kept):
+        return
+    by = "PYTHONDONTWRITEBYTECODE" if sys.dont_write_bytecode else "its folder cannot be written"
+    advice = (
+        "each start compiles torch's sources, which takes seconds: python -m compileall -q "
+        f"{Path(str(torch.__file__)).parent}, or PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=FOLDER"
+    )
+    yield Fact("byte code of torch", "none", NOTE, f"{kept} is missing; {by}", advice)
 
 
 def shared_memory() -> Iterator[Fact]:
