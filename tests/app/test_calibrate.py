@@ -15,6 +15,7 @@ from denizen.space import generators
 from denizen.zoo.sir import sir
 
 TOWN = ["sir", "--agents", "400", "--mean-degree", "8", "--seed", "3", "--set", "infect_rate=0.04"]
+WEEKLY = ["--date", "week", "--missing", "gap", "--every", "7", "--column"]
 FIT = ["--targets", "cases.csv", "--column", "cases", "--every", "7", "--replicates", "4"]
 BOTH = [*TOWN, *FIT, "--fit", "infect_rate", "--holdout", "1"]
 
@@ -262,6 +263,19 @@ def test_methods_have_words(cases, word, name):
         ([*FIT, "--date", "week", "--first", "3"], "--first 3 and dates"),
         (["--targets", "gap.csv", *FIT[2:], "--date", "week"], "say --missing gap if nothing was observed"),
         (["--targets", "order.csv", *FIT[2:], "--date", "week"], "after 2020-03-29, expected them in order"),
+        (
+            ["--targets", "odd.csv", "--column", "cases=below"],
+            "'below', line 4: -4, expected counts of at least 0; correct",
+        ),
+        (
+            ["--targets", "odd.csv", *WEEKLY, "cases=below", "--noise", "poisson"],
+            "'below', line 4: -4, expected counts",
+        ),
+        (
+            ["--targets", "odd.csv", *WEEKLY, "cases=half", "--noise", "poisson"],
+            "line 3: 2.5, and --noise poisson is of",
+        ),
+        (["--targets", "odd.csv", "--column", "cases=none"], "column 'none': nothing but gaps"),
         (["--targets", "semicolons.csv", *FIT[2:]], "its header has 2 names with semicolons between; expected commas"),
         (["--targets", "bytes.csv", *FIT[2:]], "its first line is no text"),
         ([*FIT, "--holdout", "5"], "--holdout 5 leaves nothing"),
@@ -276,6 +290,8 @@ def test_mistakes_get_one_line_and_code_2(cases, words, message):
     Path("taken/mine").write_text("")
     lines = Path("cases.csv").read_text().splitlines(keepends=True)
     Path("gap.csv").write_text("".join([*lines[:3], *lines[4:]]))
+    odd = "week,below,half,none\n2020-03-01,1,1,\n2020-03-15,2,2.5,\n2020-03-22,-4,3,\n"
+    Path("odd.csv").write_text(odd)
     Path("order.csv").write_text("".join([lines[0], lines[1], lines[5], *lines[2:5]]))
     Path("semicolons.csv").write_text("week;cases\n2020-03-01;3\n")
     Path("bytes.csv").write_bytes(b"\x00\x01\x7f,\x02\n1,2\n")

@@ -115,8 +115,11 @@ def test_missing_dates_are_gaps_or_zeros() -> None:
         ({"truncation": 0.5}, "expected shares above 0"),
         ({"people": 0}, "people=0"),
         ({"report": [0.5, 0.5]}, r"report has shape \(2,\), expected one number, or one for each group: \(\)"),
-        ({"values": [1.5, 2, 3], "noise": dz.fit.Poisson()}, "values has 1.5, and noise=Poisson is of whole counts"),
-        ({"values": [-1, 2, 3], "noise": dz.fit.Poisson(), "scale": "identity"}, "values has -1, expected counts"),
+        (
+            {"values": [1.5, 2, 3], "noise": dz.fit.Poisson()},
+            r"values\[0\] is 1.5, and noise=Poisson is of whole counts",
+        ),
+        ({"values": [-1, 2, 3], "noise": dz.fit.Poisson(), "scale": "identity"}, r"values\[0\] is -1, expected counts"),
     ],
 )
 def test_wrong_observations_are_told(options: dict, message: str) -> None:

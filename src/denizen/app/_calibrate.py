@@ -189,11 +189,27 @@ examples:
             options["first"] = self.first
         named = ("people", "report", "missing")
         options |= {name: getattr(self, name) for name in named if getattr(self, name) is not None}
-        try:
-            return {series: fit.Target(numbers[column], **options) for series, column in columns.items()}
-        except InputError as error:
-            told = re.sub(r"^Target: (people|report|first)=", r"--\1 ", str(error))
-            raise ConfigError(re.sub(r"\b(missing|every)='?(\w+)'?", r"--\1 \2", told)) from error
+        found = {}
+        for series, column in columns.items():
+            try:
+                found[series] = fit.Target(numbers[column], **options)
+            except InputError as error:
+                raise ConfigError(self._told(str(error), column, numbers[column])) from error
+        return found
+
+    def _told(self, error: str, column: str, rows: np.ndarray) -> str:
+        """What a target says of its arguments, in the words of the command line: flags, and lines of the file."""
+        at = re.match(r"Target: values(?:\[.*\] is (\S+),| has)", error)
+        if at is not None:
+            # By the number, for a target has entries of its own where dates are left out.
+            row = next((row for row, value in enumerate(rows) if f"{value:g}" == at[1]), None)
+            line = "" if row is None else f", line {row + 2}: {at[1]},"
+            told = f"--targets {self.targets}: column {column!r}{line}{':' * (row is None)}{error[at.end() :]}"
+            told = told.replace(", or scale='identity'", "; correct it, or leave a gap empty")
+            told = re.sub(r"\bor noise=dz\.fit\.Normal\(sd\)", "or --noise normal:SD", told)
+            return re.sub(r"\bnoise=\w+", f"--noise {self.noise}", told)
+        told = re.sub(r"^Target: (people|report|first)=", r"--\1 ", error)
+        return re.sub(r"\b(missing|every)='?(\w+)'?", r"--\1 \2", told)
 
 
 def fitted(text: str | None, series: list[str]) -> dict[str, Any] | None:

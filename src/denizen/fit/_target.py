@@ -180,12 +180,12 @@ class Target:
             raise InputError(f"Target: noise={self.noise!r}, expected an object such as dz.fit.NegativeBinomial(10)")
         counts = isinstance(self.noise, Poisson | NegativeBinomial)
         if (self.scale == "sqrt" or counts) and (values < 0).any():
-            lowest = np.nanmin(values)
-            raise InputError(f"Target: values has {lowest:g}, expected counts of at least 0, or scale='identity'")
-        broken = values[~np.isnan(values) & (values != np.round(values))]
-        if counts and broken.size:
+            instead = "" if counts else ", or scale='identity'"
+            raise InputError(f"Target: {_first(values, values < 0)}, expected counts of at least 0{instead}")
+        broken = ~np.isnan(values) & (values != np.round(values))
+        if counts and broken.any():
             raise InputError(
-                f"Target: values has {broken[0]:g}, and noise={type(self.noise).__name__} is of whole counts; give the "
+                f"Target: {_first(values, broken)}, and noise={type(self.noise).__name__} is of whole counts; give the "
                 f"counts as they were written down, or noise=dz.fit.Normal(sd)"
             )
 
@@ -283,6 +283,12 @@ class Target:
         return found
 
 
+def _first(values: Numbers, wrong: np.ndarray) -> str:
+    """The first wrong number and its place: ``values[3] is -4``."""
+    place = np.argwhere(wrong)[0]
+    return f"values[{', '.join(map(str, place))}] is {values[tuple(place)]:g}"
+
+
 def _numbers(values: Any) -> Numbers:
     try:
         numbers = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=np.float64)
@@ -292,7 +298,7 @@ def _numbers(values: Any) -> Numbers:
         raise InputError(f"Target: values has shape {numbers.shape}, expected at least one number")
     if np.isinf(numbers).any():
         raise InputError(
-            "Target: values has an infinite number, expected finite ones, or NaN where nothing was observed"
+            f"Target: {_first(numbers, np.isinf(numbers))}, expected finite numbers, or NaN where nothing was observed"
         )
     if np.isnan(numbers).all():
         raise InputError("Target: values has nothing but gaps (NaN), expected at least one number")
