@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from denizen.run._stats import Counted
 
 CHUNK = 32  # steps between looks at the device's checks, at most
+LEAP = 1024  # likewise, where all of them are one call: a look takes as long as forty steps of a small world
 CAPTURED_CHUNK = 4096  # a look takes as long as several captured steps, and the device idles until the host goes on
 MOST_LOOPS = 4  # times that loops are written, for a model that is changed between steps
 CHUNK_SECONDS = 0.5  # of slow steps a chunk holds fewer, so that progress shows and saving is not held up
@@ -336,7 +337,8 @@ class Run(Results):
                     if self._path == "eager" and (asked or left > worth):
                         self._compile_now()
             # The first step is a chunk of its own: it is watched, and it includes what is set up once.
-            most = CHUNK if self._capture is None else CAPTURED_CHUNK
+            most = LEAP if self._stepper.takes_several else CHUNK
+            most = most if self._capture is None else CAPTURED_CHUNK
             size = TRIAL if cost is None else min(most, int(CHUNK_SECONDS / cost) + 1)
             size = size if self._timed_steps else 1
             if self._capture is not None and self._snapshots is not None and size < steps - done:
