@@ -2,6 +2,7 @@
 
 # ruff: noqa: D101, D102
 
+import os
 import sys
 from pathlib import Path
 
@@ -69,5 +70,5 @@ def run(steps, seed):
     return lambda: begun.extend(steps - 2), finish
 
 
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 serve(setup, run, {"denizen": dz.__version__, "torch": torch.__version__})

@@ -15,6 +15,7 @@ from torch import Tensor
 import denizen as dz
 from denizen import ops
 from denizen.model import Act, Ask, During, Scale, alive, births, deaths
+from denizen.ops._cpu import over_parts
 from denizen.run import _native, _native_calls, _native_loops, _native_parts
 from denizen.run._compile import _advanced, _same_bits, try_native
 from denizen.run._engine import RunState
@@ -149,6 +150,7 @@ def by_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Loops of any size go over two threads."""
     for name, value in {"LEAST": 0.0, "PART": 1e-9, "ALIGN": 4}.items():
         monkeypatch.setattr(_native_parts, name, value)
+    monkeypatch.setattr(_native_parts.Choice, "threads", lambda self, cost: _native_parts.parts(cost))
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -226,6 +228,30 @@ def test_what_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = dz.simulate(Sums(), 2, interventions=[ask], device="cpu", compile=False)
     asked._write_loops()
     assert asked._path == "eager"
+
+
+def test_as_many_threads_as_were_quick(by_two: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    choice, work = _native_parts.Choice(), 1e9
+    assert [choice.threads(work), choice.threads(1.0)] == [1, 1]
+    choice.took(1, 2.0)
+    assert choice.threads(work) == 2
+    choice.took(2, 3.0)
+    assert [choice.threads(work) for _ in range(_native_parts.AGAIN)].count(2) == 1
+    choice.took(2, 1.0)
+    assert choice.threads(work) == 2
+
+
+def test_threads_of_a_run_are_those_of_torch_at_each_call(by_two: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = []
+    monkeypatch.setattr(
+        _native, "over_parts", lambda work, total, number: (used.append(number), over_parts(work, total, number))
+    )
+    run = dz.simulate(seir(contacts(), seed_share=0.1), 3, device="cpu", compile=True)
+    torch.set_num_threads(1)
+    run.extend(1)
+    assert set(used[:-1]) == {2}
+    assert used[-1] == 1
 
 
 def test_a_long_run_goes_on_in_loops(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from denizen.perf.watch import out_of_memory
 from denizen.run._chunks import CapturedSteps
 from denizen.run._engine import RunState, Stepper
 from denizen.run._event_log import Recorder
+from denizen.run._machine import threads
 from denizen.run._premises import alike, premises
 
 # Eager time left from which compiling is worth its start: it takes 12-90 s on a CPU and 3-7 s on a GPU.
@@ -38,7 +39,7 @@ def try_native(stepper: Stepper, run_state: RunState) -> bool:
     try:
         with _quiet(), torch.no_grad():
             step = NativeStep(stepper, run_state)
-            if torch.get_num_threads() > 1 and step.alone >= SEVERAL_THREADS:
+            if threads() > 1 and step.alone >= SEVERAL_THREADS:
                 return False
             same = _alike_twice(stepper, run_state, step)
     except Exception as error:  # many types: what is not written as loops, what reads the host

@@ -150,6 +150,9 @@ def _asked(error: BaseException | None) -> int:
 WORTH_THREADS = 500_000  # agents times worlds from which a second thread was measured to pay for itself
 
 
+_wanted: ContextVar[int | None] = ContextVar("threads", default=None)
+
+
 def busy_threads(elements: int) -> int:
     """As many as so many agents times worlds keep busy."""
     return max(1, elements // (WORTH_THREADS // 2))
@@ -172,6 +175,21 @@ def calm_threads(elements: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(wanted)
+
+
+@contextmanager
+def noted_threads() -> Iterator[None]:
+    """Within it `threads` are as many as torch has now, whatever torch itself is left."""
+    given = _wanted.set(threads())
+    try:
+        yield
+    finally:
+        _wanted.reset(given)
+
+
+def threads() -> int:
+    """Of native loops, which wait for each other without spinning for long: as many as were set for torch."""
+    return _wanted.get() or torch.get_num_threads()
 
 
 SPARE = 1 << 28  # bytes that the process may grow by in any case,

@@ -6,9 +6,11 @@ functions. So the bits are those of eager steps. Where no call is torch's, many 
 """
 
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -21,7 +23,7 @@ from denizen.run import _native_calls as calls
 from denizen.run import _native_loops as loops
 from denizen.run._checks import version
 from denizen.run._engine import RunState, Stepper
-from denizen.run._native_parts import Line, cost, grouped, parts
+from denizen.run._native_parts import Choice, Line, cost, grouped
 from denizen.run._native_writer import Foreign, NotNativeError, Writer
 from denizen.run._trace import Traced, trace
 
@@ -158,10 +160,13 @@ class NativeStep:
                 self._seen[place] = now
 
 
+_choices: WeakKeyDictionary[Callable[..., None], Choice] = WeakKeyDictionary()
+
+
 def _run(segment: Callable[..., None], cost: float, *given: Any) -> None:
-    """Run a segment on as many threads as its work is worth."""
-    number = parts(cost)
-    at = _cpu_meeting.gate()
+    """Run a segment on as many threads as its work is worth, and as was quick."""
+    choice = _choices.setdefault(segment, Choice())
+    number, at = choice.threads(cost), _cpu_meeting.gate()
 
     def part(_: int, __: int, which: int) -> None:
         try:
@@ -170,7 +175,9 @@ def _run(segment: Callable[..., None], cost: float, *given: Any) -> None:
             _cpu_meeting.leave(at)
             raise
 
+    began = time.perf_counter()
     over_parts(part, number, number)
+    choice.took(number, (time.perf_counter() - began) / given[-1])
 
 
 class _Output:

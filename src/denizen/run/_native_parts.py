@@ -9,11 +9,12 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-import torch
+from denizen.run._machine import threads
 
 MOST = 8  # threads; each more takes a row of scratch for sums over a graph
 LEAST = 10_000.0  # nanoseconds of a group that several threads share; they take one or two to meet
 PART = 30_000.0  # nanoseconds of a step that are worth another thread
+AGAIN = 32  # calls after which the other number of threads is tried again
 ALIGN = 64  # agents by which parts are cut: four share a random block, and none a line of the cache
 
 
@@ -77,7 +78,7 @@ class Line(str):
 
 def most_parts() -> int:
     """How many threads a step that is written now may have."""
-    return min(MOST, max(torch.get_num_threads(), os.cpu_count() or 1))
+    return min(MOST, max(threads(), os.cpu_count() or 1))
 
 
 def grouped(lines: Sequence[str], buffers: Callable[[str], dict[str, int]]) -> list[tuple[bool, list[str]]]:
@@ -127,6 +128,31 @@ def _joins(line: Line, group: list[Line], named: dict[str, int]) -> bool:
     return not both or not (line.across is None or both & line.across or any(apart))
 
 
+class Choice:
+    """How many threads a segment takes: as many as its work is worth, or one where that was quicker of late.
+
+    Threads that meet wait for the slowest, which on a busy machine may not be running at all.
+    """
+
+    def __init__(self) -> None:
+        self._took: dict[int, float] = {}  # seconds a step, by threads
+        self._calls = 0
+
+    def threads(self, cost: float) -> int:
+        """For so many nanoseconds of work that threads share."""
+        most = parts(cost)
+        self._calls += 1
+        if most == 1:
+            return 1
+        quicker = min((1, most), key=lambda number: self._took.get(number, 0.0))
+        return most + 1 - quicker if self._calls % AGAIN == 0 else quicker
+
+    def took(self, number: int, seconds: float) -> None:
+        """Note what a step took; not of the first call, which compiles."""
+        if self._calls > 1:
+            self._took[number] = seconds
+
+
 def parts(cost: float) -> int:
-    """How many threads to share so many nanoseconds among."""
-    return max(1, min(torch.get_num_threads(), most_parts(), int(cost / PART)))
+    """How many threads so many nanoseconds are worth."""
+    return max(1, min(threads(), most_parts(), int(cost / PART)))

@@ -26,7 +26,7 @@ from denizen.run._compile import AUTO_COMPILE_SECONDS, NATIVE_SECONDS, try_captu
 from denizen.run._cuda_graph import NotCapturedError, warn_not_captured
 from denizen.run._engine import RunState, Stepper
 from denizen.run._event_log import FullError, Recorder, joined
-from denizen.run._machine import busy_threads, calm_threads, explained_room, give_back
+from denizen.run._machine import busy_threads, calm_threads, explained_room, give_back, noted_threads
 from denizen.run._premises import alike, premises
 from denizen.run._sieve import Sieve, chosen, pieces
 from denizen.run._snapshots import Snapshots, SnapshotStore, SnapshotView
@@ -431,11 +431,12 @@ class Run(Results):
         """The interventions that ask the host."""
         return [i for i in self._stepper.setting.interventions if type(i).answers is not Intervention.answers]
 
-    def _as_compiled(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def _as_compiled(self) -> Iterator[None]:
         """Around steps: torch's switches as they were when the step was compiled; before that few threads alone."""
-        if self._switches is not None:
-            return self._switches.held()
-        return calm_threads(self._stepper.ids.numel() * len(self.worlds))
+        agents = self._stepper.ids.numel() * len(self.worlds)
+        with noted_threads(), calm_threads(agents) if self._switches is None else self._switches.held():
+            yield
 
     def _run_chunk(self, count: int) -> None:
         try:
