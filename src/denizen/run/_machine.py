@@ -11,6 +11,7 @@ import os
 import re
 import traceback
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -177,7 +178,7 @@ def calm_threads(elements: int) -> Iterator[None]:
         torch.set_num_threads(wanted)
 
 
-@contextmanager
+@contextlib.contextmanager
 def noted_threads() -> Iterator[None]:
     """Within it `threads` are as many as torch has now, whatever torch itself is left."""
     given = _wanted.set(threads())
