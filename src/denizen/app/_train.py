@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import math
+import os
 import re
 import shlex
 from collections.abc import Generator, Mapping, Sequence
@@ -188,6 +189,20 @@ def settings_of(command: Train) -> dict[str, Any]:
     return kept
 
 
+def crowded() -> str:
+    """A line for a machine that others keep busy, where torch's threads wait for one another; "" elsewhere."""
+    import torch
+
+    threads, cores = torch.get_num_threads(), os.cpu_count() or 1
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if threads == 1 or load <= cores:
+        return ""
+    return (
+        f"the machine is busy: load {load:.0f} on {cores} cores, and {threads} threads here wait for one another; with "
+        f"OMP_NUM_THREADS=1 a small network trains faster"
+    )
+
+
 def run(command: Train, device: str | None, console: "Console") -> int:
     """Train as the command says."""
     from denizen import _processes
@@ -235,6 +250,7 @@ def _run_into(
     from denizen import _processes
     from denizen._run_folder import check_free
     from denizen.ops import stop_compilers
+    from denizen.run import choose_device
 
     if command.seeds > 1 and _processes.rank() == 0:  # all of them, before the first takes its hours
         for seed in range(command.seed, command.seed + command.seeds):
@@ -255,6 +271,8 @@ def _run_into(
     steps = -(-made.steps // update) * update
     why = f" ({made.steps:,} rounded up to whole updates of {update:,})" if steps != made.steps else ""
     say(console, (command.world_name, "bold"), f"{told} by {command.algo}: {steps:,} steps{why}, into {root}")
+    if choose_device(device, "train")[0].type == "cpu" and (busy := crowded()):
+        say(console, busy)
     try:
         results = _trained(command, settings, made, world, root, given)
     except KeyboardInterrupt as stop:
