@@ -133,7 +133,7 @@ class Ties:
             seat = there if pool is None else 2 * seat + there
         seat = ops.seated(self.until[None], seat[None], wanted[None], self.step)[0]
         pools = pools if side is None else 2 * pools
-        lot._same_device(f"Ties.form({name!r})", lasts=lasts)
+        lot._check_arguments(f"Ties.form({name!r})", lasts=lasts)
         days = lot._per_agent(lasts)
         fields = self.who[None], self.until[None], seat[None], (days.detach() / lot._dt)[None]
         draws = lot._id_row(), lot._key[None], self.step, lot._step, lot._stream("lot")
