@@ -1,5 +1,6 @@
 """Exit codes of all commands, by one table, and what each says of what went wrong."""
 
+import gzip
 import os
 import re
 import shutil
@@ -133,11 +134,19 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(tmp_path, start, module, 
     assert (process.returncode, process.stdout, process.stderr) == (130, "", "interrupted\n")
 
 
-def test_a_process_waits_for_threads_and_calls_what_asked_for_it():
-    process = subprocess.run(
-        [sys.executable, PROGRAMS / "ending.py"], capture_output=True, text=True, timeout=30, check=False
-    )
+def test_a_process_waits_for_threads_calls_what_asked_for_it_and_writes_what_files_hold(tmp_path):
+    words = [sys.executable, PROGRAMS / "ending.py", tmp_path]
+    process = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
     assert (process.returncode, process.stdout, process.stderr) == (3, "a thread\nat the end\n", "")
+    with gzip.open(tmp_path / "packed", "rt") as packed:
+        texts = [(tmp_path / "text").read_text(), packed.read(), (tmp_path / "bytes").read_text()]
+    assert texts == ["a line\n"] * 3
+
+
+def test_a_profiler_of_a_process_has_its_table():
+    words = [sys.executable, "-m", "cProfile", PROGRAMS / "ending.py"]
+    process = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    assert "function calls" in process.stdout
 
 
 def test_an_interrupt_that_is_ignored_stays_ignored(denizen):

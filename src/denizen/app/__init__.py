@@ -2,8 +2,12 @@
 
 import atexit
 import contextlib
+import gc
+import io
+import itertools
 import os
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Generator, Iterable
@@ -16,22 +20,44 @@ from denizen.app import _exit
 def process() -> None:
     """`main` in a process that does nothing else.
 
-    It ends as Python does, waiting for threads and calling what asked to be called, but leaves its memory to the
-    system: to take all of torch apart takes Python a second.
+    It ends as Python does, waiting for threads, calling what asked to be called and writing what files still hold, but
+    leaves its memory to the system: to take all of torch apart takes Python a second.
     """
-    code: Any = None
+    code: Any = 0
     try:
         main()
     except SystemExit as end:
         code = end.code
-        if not isinstance(code, int | None):
-            raise
-    threading._shutdown()  # type: ignore[attr-defined]
+    if not isinstance(code, int) or _goes_on():
+        sys.exit(code)
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+    except KeyboardInterrupt:  # a thread of the user's goes on for ever
+        code = _exit.STOPPED
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # none, full or closed: `main` has told it
             stream.flush()
-    os._exit(code or 0)
+    _close_files()
+    os._exit(code)
+
+
+def _goes_on() -> bool:
+    """Whether Python has something to do after the command: a profiler's table, a debugger, a prompt."""
+    tools = getattr(sys, "monitoring", None)  # since Python 3.12
+    watched = tools is not None and any(map(tools.get_tool, range(6)))
+    return watched or sys.getprofile() is not None or sys.gettrace() is not None or bool(sys.flags.inspect)
+
+
+def _close_files() -> None:
+    """Write what files that a user's code left open still hold: texts, then what compresses, then bytes."""
+    things = gc.get_objects()  # hundreds of thousands: without a line of Python for each
+    kinds = {kind for kind in set(map(type, things)) if issubclass(kind, io.TextIOBase | io.BufferedIOBase)}
+    left: list[Any] = list(itertools.compress(things, map(kinds.__contains__, map(type, things))))
+    for one in sorted(left, key=lambda one: (not isinstance(one, io.TextIOBase), type(one).__module__ == "_io")):
+        with contextlib.suppress(Exception):  # no file of the system's, or one that cannot be written any more
+            if one.fileno() > 2 and stat.S_ISREG(os.fstat(one.fileno()).st_mode):  # a pipe's reader may never read
+                one.close()
 
 
 def main() -> None:
