@@ -1,6 +1,9 @@
 """Threads that share a step: they meet, and what one of them raises ends the others."""
 
+import _thread
 import os
+import time
+from functools import partial
 
 import pytest
 
@@ -34,6 +37,34 @@ def test_nobody_waits_for_one_who_failed(which: int) -> None:
 
     with pytest.raises((IndexError, RuntimeError)):
         over_parts(work, 2, 2)
+
+
+def test_nobody_waits_for_one_who_was_interrupted_before_it_began() -> None:
+    at = gate()
+
+    def work(start: int, stop: int, part: int) -> None:
+        if part == 0:
+            raise KeyboardInterrupt
+        meet(at, 2)
+
+    with pytest.raises(KeyboardInterrupt):
+        over_parts(work, 2, 2, ended=partial(leave, at))
+
+
+def test_an_interrupt_waits_for_all_parts() -> None:
+    """They write into what the caller frees."""
+    done = []
+
+    def work(start: int, stop: int, part: int) -> None:
+        if part:
+            time.sleep(0.1)
+            _thread.interrupt_main()
+            time.sleep(0.1)
+        done.append(part)
+
+    with pytest.raises(KeyboardInterrupt):
+        over_parts(work, 3, 3)
+    assert sorted(done) == [0, 1, 2]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")

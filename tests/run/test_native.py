@@ -3,6 +3,7 @@
 import copy
 import ctypes
 import math
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -150,7 +151,7 @@ def by_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Loops of any size go over two threads."""
     for name, value in {"LEAST": 0.0, "PART": 1e-9, "ALIGN": 4}.items():
         monkeypatch.setattr(_native_parts, name, value)
-    monkeypatch.setattr(_native_parts.Choice, "threads", lambda self, cost: _native_parts.parts(cost))
+    monkeypatch.setattr(_native_parts.Choice, "threads", lambda _, cost, most: min(_native_parts.parts(cost), most))
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -245,13 +246,28 @@ def test_as_many_threads_as_were_quick(by_two: None, monkeypatch: pytest.MonkeyP
 def test_threads_of_a_run_are_those_of_torch_at_each_call(by_two: None, monkeypatch: pytest.MonkeyPatch) -> None:
     used = []
     monkeypatch.setattr(
-        _native, "over_parts", lambda work, total, number: (used.append(number), over_parts(work, total, number))
+        _native, "over_parts", lambda work, total, number, **way: (used.append(number), over_parts(work, total, number))
     )
     run = dz.simulate(seir(contacts(), seed_share=0.1), 3, device="cpu", compile=True)
     torch.set_num_threads(1)
     run.extend(1)
     assert set(used[:-1]) == {2}
     assert used[-1] == 1
+
+
+def test_no_more_threads_than_a_step_was_written_for(by_two: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a row of scratch."""
+    model = seir(contacts(), seed_share=0.1)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    run = dz.simulate(model, 3, device="cpu", compile=True)
+    torch.set_num_threads(7)
+    eager = dz.simulate(model, 6, device="cpu", compile=False)
+    used = []
+    monkeypatch.setattr(
+        _native, "over_parts", lambda work, total, number, **way: (used.append(number), over_parts(work, total, number))
+    )
+    assert torch.equal(run.extend(3)["cases"], eager["cases"])
+    assert set(used) == {2}
 
 
 def test_a_long_run_goes_on_in_loops(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,6 +441,25 @@ def test_a_place_that_there_is_not(way: str) -> None:
             run.extend(3)
         told.append(str(raised.value))
     assert told[0] == told[1]
+
+
+class Unusable(Changing):
+    """A draw from what is no probability at step 6, and a place that there is not at step 60."""
+
+    def step(self, now: Real, rng: dz.rng.Rng) -> Real:
+        chance = 0.3 + 9.0 * (now.time.step == 6)
+        place = torch.arange(self.num_agents) + 100 * (now.time.step == 60)
+        return now.replace(bit=rng.bernoulli("next", chance), real=now.real[place] * 0.5)
+
+
+def test_a_check_that_failed_long_before_another_error() -> None:
+    """Whoever looks at checks seldom still tells of the first fault."""
+    for compile in (True, False):
+        run = dz.simulate(Unusable(), 3, device="cpu", compile=compile)
+        assert run._path == ("native" if compile else "eager")
+        with pytest.raises(dz.errors.ModelError, match=r"rng.bernoulli\('next'\)"):
+            run.extend(100)
+        assert run.steps <= 6
 
 
 class Kept(Changing):

@@ -144,16 +144,13 @@ class Stepper:
         return hasattr(self._advance, "several")
 
     def advance_several(self, run_state: RunState, count: int) -> tuple[RunState, list[Tensor]]:
-        """So many steps in one call: the run state after them, and each record `[worlds, steps, …]`."""
+        """So many steps in one call: the run state after them, and each record `[worlds, steps, …]`.
+
+        An error within may lack the model's own message, which `advance` in torch has.
+        """
         arguments = (run_state.leaves, run_state.switches, self.keys, self.values, run_state.step)
         with torch.no_grad():
-            try:
-                leaves, switches, records, bad = self._advance.several(count, *arguments)  # type: ignore[attr-defined]
-            except Exception:
-                with self.in_torch():  # the model's own error
-                    for _ in range(count):
-                        run_state, _ = self.advance(run_state, {})
-                raise
+            leaves, switches, records, bad = self._advance.several(count, *arguments)  # type: ignore[attr-defined]
         bad = bad.amax(0)
         bad = bad if run_state.bad is None else torch.maximum(run_state.bad, bad)
         columns = [record.transpose(0, 1).contiguous() for record in records]

@@ -23,7 +23,7 @@ from denizen.run import _native_calls as calls
 from denizen.run import _native_loops as loops
 from denizen.run._checks import version
 from denizen.run._engine import RunState, Stepper
-from denizen.run._native_parts import Choice, Line, cost, grouped
+from denizen.run._native_parts import Choice, Line, cost, grouped, most_parts
 from denizen.run._native_writer import Foreign, NotNativeError, Writer
 from denizen.run._trace import Traced, trace
 
@@ -48,6 +48,7 @@ class NativeStep:
         with ops.gates_kept():
             traced = trace(stepper, run_state)
         self._leaves, self._records = len(traced.leaves), len(traced.records) + len(traced.logged)
+        self._most = most_parts()  # for which there is scratch
         written = Writer(traced, stepper.worlds)
         self._copies = traced.copies + written.copies
         self._seen = [version(old) for old, _ in self._copies]
@@ -82,7 +83,8 @@ class NativeStep:
         self.alone = max(self.alone, *(size for named in nests for size in named.values()), 0)
         code = calls.segment(groups, written.arrays, moves=len(written.parts) == 1)
         self.source += "\n".join([*(text for name, text in written.loops.items() if f"{name}," in code), code])
-        return partial(_run, calls.compiled(code, tuple(written.loops.items()), loops.compiled), cost(groups))
+        compiled = calls.compiled(code, tuple(written.loops.items()), loops.compiled)
+        return partial(_run, compiled, cost(groups), self._most)
 
     def __call__(
         self,
@@ -163,10 +165,10 @@ class NativeStep:
 _choices: WeakKeyDictionary[Callable[..., None], Choice] = WeakKeyDictionary()
 
 
-def _run(segment: Callable[..., None], cost: float, *given: Any) -> None:
-    """Run a segment on as many threads as its work is worth, and as was quick."""
+def _run(segment: Callable[..., None], cost: float, most: int, *given: Any) -> None:
+    """Run a segment on as many threads as its work is worth, as was quick, and as it has scratch for."""
     choice = _choices.setdefault(segment, Choice())
-    number, at = choice.threads(cost), _cpu_meeting.gate()
+    number, at = choice.threads(cost, most), _cpu_meeting.gate()
 
     def part(_: int, __: int, which: int) -> None:
         try:
@@ -176,7 +178,7 @@ def _run(segment: Callable[..., None], cost: float, *given: Any) -> None:
             raise
 
     began = time.perf_counter()
-    over_parts(part, number, number)
+    over_parts(part, number, number, ended=partial(_cpu_meeting.leave, at))
     choice.took(number, (time.perf_counter() - began) / given[-1])
 
 

@@ -138,9 +138,9 @@ class Choice:
         self._took: dict[int, float] = {}  # seconds a step, by threads
         self._calls = 0
 
-    def threads(self, cost: float) -> int:
-        """For so many nanoseconds of work that threads share."""
-        most = parts(cost)
+    def threads(self, cost: float, most: int = MOST) -> int:
+        """For so many nanoseconds of work that threads share; at most so many."""
+        most = min(parts(cost), most)
         self._calls += 1
         if most == 1:
             return 1

@@ -549,7 +549,11 @@ class Run(Results):
         parts = []
         while start < stop:
             end = next((step for step in range(start + 1, stop) if store is not None and store.due(step)), stop)
-            run_state, records = self._stepper.advance_several(run_state, end - start)
+            try:
+                run_state, records = self._stepper.advance_several(run_state, end - start)
+            except Exception:
+                self._raise_in_torch(run_state, start, end)
+                raise
             parts.append(records)
             start = end
             if store is not None and store.due(end):
@@ -557,6 +561,16 @@ class Run(Results):
         return run_state, [
             column[0] if len(column) == 1 else torch.cat(column, dim=1) for column in zip(*parts, strict=True)
         ]
+
+    def _raise_in_torch(self, run_state: RunState, start: int, stop: int) -> None:
+        """Take steps in torch until one raises the model's own error, or a check does that failed before it."""
+        looked = self._steps
+        with self._stepper.in_torch():
+            for step in range(start, stop):
+                if (step - start) % CHUNK == 0:
+                    self._read_checks(run_state, looked)
+                    looked = step
+                run_state, _ = self._stepper.advance(run_state, {})
 
     def _give_up_capture(self, error: NotCapturedError) -> None:
         warn_not_captured("steps", error)
