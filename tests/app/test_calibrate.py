@@ -277,7 +277,7 @@ def test_methods_have_words(cases, word, name):
         ),
         (["--targets", "odd.csv", "--column", "cases=none"], "column 'none': nothing but gaps"),
         (["--targets", "semicolons.csv", *FIT[2:]], "its header has 2 names with semicolons between; expected commas"),
-        (["--targets", "bytes.csv", *FIT[2:]], "its first line is no text"),
+        (["--targets", "bytes.csv", *FIT[2:]], "line 1 is no text"),
         ([*FIT, "--holdout", "5"], "--holdout 5 leaves nothing"),
         ([*FIT, "--replicates", "1"], "--replicates 1"),
         ([*FIT, "--steps", "5"], "reaches to step 35, beyond --steps 5"),

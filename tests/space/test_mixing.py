@@ -142,8 +142,8 @@ def test_a_matrix_from_a_file(tmp_path):
         assert Mixing.from_file(path, [0, 1]).matrix.tolist() == [[1.0, 2.0], [3.0, 4.0]]
     for text, told in {
         "1,2\n3\n": "line 2",
-        "1,x\n3,4\n": "line 1: 'x'",
-        "1,2\n3,-4\n": "line 2: '-4'",
+        "1,x\n3,4\n": "line 1, column 2: 'x'",
+        "1,2\n3,-4\n": "line 2, column 2: '-4'",
         "": "0 rows",
     }.items():
         plain.write_text(text)

@@ -281,15 +281,15 @@ def test_lists_from_csv(ring, tmp_path):
     for text, message in [
         ("", "has no rows"),
         ("infect_rate\n", "has no rows"),
-        ("a,a\n1,2\n", "'a' twice"),
-        ("a;b\n1,5;2\n", "parted by semicolons, expected commas"),
-        ("a,b\n1\n", "line 2: 1 cells, expected 2"),
+        ("a,a\n1,2\n", "two columns are called 'a'"),
+        ("a;b\n1,5;2\n", "2 names with semicolons between; expected commas"),
+        ("a,b\n1\n", "line 2: 1 columns, expected 2"),
     ]:
         file.write_text(text)
         with pytest.raises(InputError, match=message):
             Listed.from_csv(file)
     file.write_text("infect_rate\n0.1\nmuch\n")
-    with pytest.raises(InputError, match="infect_rate='much' in set 1, expected a number"):
+    with pytest.raises(InputError, match=r"infect_rate='much' in line 3 of .*sets\.csv, expected a number"):
         sweep(ring, Listed.from_csv(file), **QUIET)
     with pytest.raises(InputError, match="cannot be read"):
         Listed.from_csv(tmp_path / "none.csv")

@@ -183,7 +183,7 @@ examples:
             _observed.day(self.start, "--start")
         if self.date is None and (self.start or self.missing):
             raise ConfigError(f"--{'start' if self.start else 'missing'}: give --date COLUMN too")
-        numbers, dates = _observed.read(self.targets, list(columns.values()), self.date)
+        numbers, dates, places = _observed.read(self.targets, list(columns.values()), self.date)
         options: dict[str, Any] = {"every": self.every, "dates": dates, "noise": noise_of(self.noise)}
         if self.date is None or self.first != 1:
             options["first"] = self.first
@@ -194,17 +194,17 @@ examples:
             try:
                 found[series] = fit.Target(numbers[column], **options)
             except InputError as error:
-                raise ConfigError(self._told(str(error), column, numbers[column])) from error
+                raise ConfigError(self._told(str(error), column, numbers[column], places)) from error
         return found
 
-    def _told(self, error: str, column: str, rows: np.ndarray) -> str:
+    def _told(self, error: str, column: str, rows: np.ndarray, places: list[str]) -> str:
         """What a target says of its arguments, in the words of the command line: flags, and lines of the file."""
         at = re.match(r"Target: values(?:\[.*\] is (\S+),| has)", error)
         if at is not None:
             # By the number, for a target has entries of its own where dates are left out.
-            row = next((row for row, value in enumerate(rows) if f"{value:g}" == at[1]), None)
-            line = "" if row is None else f", line {row + 2}: {at[1]},"
-            told = f"--targets {self.targets}: column {column!r}{line}{':' * (row is None)}{error[at.end() :]}"
+            place = next((place for place, value in zip(places, rows, strict=True) if f"{value:g}" == at[1]), None)
+            line = "" if place is None else f", {place}: {at[1]},"
+            told = f"--targets {self.targets}: column {column!r}{line}{':' * (place is None)}{error[at.end() :]}"
             told = told.replace(", or scale='identity'", "; correct it, or leave a gap empty")
             told = re.sub(r"\bor noise=dz\.fit\.Normal\(sd\)", "or --noise normal:SD", told)
             return re.sub(r"\bnoise=\w+", f"--noise {self.noise}", told)

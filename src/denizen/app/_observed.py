@@ -6,63 +6,76 @@ from typing import Any
 import numpy as np
 
 from denizen.errors import ConfigError, DataError, nearest, need
+from denizen.space.files import finite, reading, table
 
 GAPS = ("", "na", "n/a", "nan", "null", "none", ".", "-")  # cells in which nothing was observed, in any case
 
 
-def read(path: Path, columns: list[str], date: str | None) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
-    """(numbers of each column, float64 with NaN for gaps; days, datetime64[D], or None), in the order of the rows.
+def read(
+    path: Path, columns: list[str], date: str | None
+) -> tuple[dict[str, np.ndarray], np.ndarray | None, list[str]]:
+    """Numbers of each column, days and places of the rows, in their order.
 
     Args:
         path: a CSV file with a header, or a Parquet file.
         columns: names.
         date: the column of dates; None: none.
 
+    Returns:
+        Float64 with NaN for gaps; datetime64[D] or None; what messages call a row, such as ``line 3``.
+
     Raises:
         ConfigError: the file or a column is not there.
         DataError: what is no table, no number or no date; names the line.
-        MissingExtra: polars is not installed.
+        StorageError: the file cannot be read.
+        MissingExtra: a Parquet file, and polars is not installed.
     """
     where = f"--targets {path}"
-    polars = need("polars", "tables", "read observed series")
     if not path.is_file():
         raise ConfigError(f"{where}: there is no such file")
-    try:
-        if path.suffix.lower() == ".parquet":
-            table = polars.read_parquet(path, glob=False)
-        else:
-            separator = "\t" if path.suffix.lower() == ".tsv" else ","
-            table = polars.read_csv(path, infer_schema=False, separator=separator, glob=False)
-    except Exception as error:  # of polars, of many kinds
-        raise DataError(f"{where} is not a table that can be read: {str(error).partition(chr(10))[0]}") from error
-    if not all(name.isprintable() for name in table.columns):
-        raise DataError(f"{where} is not a table that can be read: its first line is no text")
-    if len(table.columns) == 1 and len(others := table.columns[0].split(";")) > 1:
-        raise DataError(f"{where}: its header has {len(others)} names with semicolons between; expected commas")
+    wanted = [*columns, *([date] if date else [])]
+    if path.suffix.lower() == ".parquet":
+        names, cells, places = _parquet(path, where, wanted)
+    else:
+        names, lines = table(path, where, "\t" if path.suffix.lower() == ".tsv" else ",", gaps=True)
+        cells = {name: [row[name] for _, row in lines] for name in wanted if name in names}
+        places = [f"line {line}" for line, _ in lines]
     for flag, name in [*(("--column", name) for name in columns), *([("--date", date)] if date else [])]:
-        if name not in table.columns:
-            raise ConfigError(f"{flag} {name}: {path} has no such column; {nearest(name, table.columns)}")
-    if not table.height:
-        raise DataError(f"{where} has no rows")
-    cells = {name: table[name].cast(polars.String).fill_null("").str.strip_chars().to_list() for name in table.columns}
+        if names and name not in names:
+            raise ConfigError(f"{flag} {name}: {path} has no such column; {nearest(name, names)}")
+    if not places:
+        raise DataError(f"{where} has no rows; expected a header with names, and a line for each time")
     found = {
-        name: np.array([_number(where, name, row, one) for row, one in enumerate(cells[name])]) for name in columns
+        name: np.array(
+            [
+                _number(cell, f"{where}: column {name!r}, {place}")
+                for cell, place in zip(cells[name], places, strict=True)
+            ]
+        )
+        for name in columns
     }
     if date is None:
-        return found, None
-    place = f"{where}: column {date!r}, line"
-    return found, np.array([day(one, f"{place} {row + 2}") for row, one in enumerate(cells[date])])
+        return found, None, places
+    days = [day(cell, f"{where}: column {date!r}, {place}") for cell, place in zip(cells[date], places, strict=True)]
+    return found, np.array(days), places
 
 
-def _number(where: str, name: str, row: int, text: str) -> float:
+def _parquet(path: Path, where: str, wanted: list[str]) -> tuple[list[str], dict[str, list[str]], list[str]]:
+    """(names of all columns, cells of the wanted ones, places of the rows)."""
+    polars = need("polars", "tables", "read Parquet files")
+    with reading(where, "Parquet"):
+        frame = polars.read_parquet(path, glob=False)
+        kept = [name for name in wanted if name in frame.columns]
+        texts = {name: frame[name].cast(polars.String).fill_null("").str.strip_chars().to_list() for name in kept}
+        return frame.columns, texts, [f"row {row}" for row in range(frame.height)]
+
+
+def _number(text: str, where: str) -> float:
     if text.lower() in GAPS:
         return np.nan
-    try:
-        value = float(text)
-    except ValueError:
-        value = np.inf
-    if np.isinf(value):
-        raise DataError(f"{where}: column {name!r}, line {row + 2}: {text[:40]!r} is not a number; leave a gap empty")
+    value = finite(text)
+    if value is None:
+        raise DataError(f"{where}: {text[:40]!r} is not a number; write it such as 1000.5, and leave a gap empty")
     return value
 
 

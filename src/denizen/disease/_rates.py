@@ -1,9 +1,6 @@
 """Rates by group or by age from a table: looked up by name, every gap, overlap and missing group named."""
 
-import csv
 import dataclasses
-import io
-import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,7 +11,7 @@ from torch import Tensor
 
 from denizen import _arguments
 from denizen.errors import DataError, InputError, nearest
-from denizen.space.files import content, reading
+from denizen.space.files import finite, table
 
 OLDEST = 120
 _SPAN = re.compile(r"(\d+)\s*(?:-|–|to)\s*(\d+)", re.IGNORECASE)
@@ -147,36 +144,17 @@ class RateTable:
 def read_table(path: Any, caller: str) -> tuple[list[str], list[tuple[int, dict[str, str]]], str]:
     """(names of the columns, rows with their lines, name of the file) of a CSV file with a header."""
     place = _arguments.path(caller, "path", path)
-    if not place.is_file():
-        raise InputError(f"{caller}: path={str(path)!r}, there is no such file")
-    origin = place.name
-    data = content(place, origin, "CSV")
-    with reading(origin, "CSV"):
-        text = data.decode("utf-8-sig")
-        first = text.partition("\n")[0]
-        mark = max(",;\t", key=first.count)
-        lines = list(csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True))
-    rows = [(k, [cell.strip() for cell in row]) for k, row in enumerate(lines, start=1) if any(map(str.strip, row))]
-    if len(rows) < 2:
-        raise DataError(f"{origin}: expected a header and a row for each group")
-    names = rows[0][1]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise DataError(f"{origin}: two columns are called {twice[0]!r}")
-    for line, row in rows[1:]:
-        if len(row) != len(names):
-            raise DataError(f"{origin}, line {line}: {len(row)} columns, expected {len(names)} as in the header")
-    return names, [(line, dict(zip(names, row, strict=True))) for line, row in rows[1:]], origin
+    names, rows = table(place, place.name)
+    if not rows:
+        raise DataError(f"{place.name}: expected a header and a row for each group")
+    return names, rows, place.name
 
 
 def real(cell: str, where: str) -> float:
     """A rate of a table."""
-    try:
-        value = float(cell)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise DataError(f"{where} = {cell!r}, expected a number that is not negative")
+    value = finite(cell)
+    if value is None or value < 0:
+        raise DataError(f"{where} = {cell!r}, expected a number that is not negative, such as 0.05")
     return value
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from denizen.errors import DataError, need
 from denizen.population._columns import STAGES, Raw, categorical, strings
-from denizen.space.files import check_size, content, is_number, reading
+from denizen.space.files import check_size, content, is_number, reading, utf8
 
 TEXT = (".csv", ".tsv")
 _MARKS = {";": "semicolons", "\t": "tabs"}
@@ -192,7 +192,7 @@ def _header(data: bytes, origin: str, stem: str) -> tuple[list[str], _Text, list
         data = data.rstrip(b"\n")
     end = data.find(b"\n") % (len(data) + 1)
     other = data.find(b"\n", end + 1) % (len(data) + 1)
-    one, two = (line.decode("utf-8", "replace") for line in (data[:end], data[end + 1 : other]))
+    one, two = utf8(data[:end], origin), data[end + 1 : other].decode("utf-8", "replace")
     if re.fullmatch(r'"?sep=."?', one.strip()):
         raise DataError(f"{origin}, line 1: {one.strip()!r} is for Excel; remove this line")
     bare = [re.sub(r'"[^"]*"', "", line) for line in (one, two)]
@@ -299,14 +299,7 @@ def _exactly(column: Any) -> Raw:
 def _split(text: _Text, chosen: list[int], exact: set[str]) -> dict[str, Raw]:
     """The careful reader: any quotes and line ends; names the line of a fault."""
     origin, names, header = text.origin, text.names, text.header
-    try:
-        decoded = text.data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = 1 + text.data.count(b"\n", 0, error.start)
-        raise DataError(
-            f"{origin}, line {line}: byte {text.data[error.start]:#04x} is not UTF-8 text (Latin-1 perhaps); save the "
-            f"file as UTF-8, for example by: iconv -f LATIN1 -t UTF-8"
-        ) from None
+    decoded = utf8(text.data, origin)
     with reading(origin, "CSV"):
         rows = list(csv.reader(io.StringIO(decoded, newline=""), delimiter=text.separator, strict=True))[header:]
     while rows and not any(cell.strip() for cell in rows[-1]):

@@ -57,6 +57,8 @@ def _pick(path: Path, ends: list[str], weight: str | bool | None, present: list[
     for name in names:
         if name not in present:
             raise DataError(f"{path}: no column {name!r}; {nearest(name, present)}; pass source=, target=, weight=")
+        if present.count(name) > 1:
+            raise DataError(f"{path}: two columns are called {name!r}; name each column once")
     report = left_out(str(path), "column", [name for name in present if name not in names and name])
     return names, Columns(None, None, origin=str(path), report=report)
 

@@ -1,6 +1,5 @@
 """Random mixing by groups: sums over everybody, weighted by a contact matrix, in place of sums over edges."""
 
-import csv
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from denizen.rng import Rng
 from denizen.space._exact import exact
 from denizen.space._origin import Origin, as_origin, lots, one_of_group, positive
 from denizen.space._structure import Structure, bind, with_fields
+from denizen.space.files import finite, lines
 
 MOST_GROUPS = 127
 _LANES = 512  # counters of each group on a GPU, where a million additions would queue for one
@@ -272,35 +272,32 @@ def read_contact_matrix(path: str | Path) -> np.ndarray:
         DataError: names the line.
     """
     path = _arguments.path("read_contact_matrix", "path", path)
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = [(number, row) for number, row in enumerate(csv.reader(file), 1) if any(map(str.strip, row))]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: cannot be read as CSV: {error}") from error
-    if len(lines) > 1 and all(_number(cell) is None for cell in lines[0][1]):
-        lines = lines[1:]  # names of groups
-    size = len(lines)
+    rows = [(number, row) for number, row in lines(path, str(path)) if any(row)]
+    header = len(rows) > 1 and all(finite(cell) is None for cell in rows[0][1])
+    rows = rows[header:]  # below the names of groups
+    size = len(rows)
     if not 1 <= size <= MOST_GROUPS:
         raise DataError(f"{path}: {size} rows of numbers, expected 1 to {MOST_GROUPS}, one for each group")
-    named = all(len(row) == size + 1 for _, row in lines)
+    named = all(len(row) == size + 1 for _, row in rows)
+    if named and not header and all(finite(row[0]) is not None for _, row in rows):
+        raise DataError(
+            f"{path}: {size} rows of {size + 1} numbers, expected a square table; where the first are names, put names "
+            f"above the columns too"
+        )
     table = np.zeros((size, size))
-    for place, (number, row) in enumerate(lines):
+    for place, (number, row) in enumerate(rows):
         cells = row[1:] if named else row
         if len(cells) != size:
             raise DataError(f"{path}, line {number}: {len(cells)} entries, expected {size}: the table is square")
         for column, cell in enumerate(cells):
-            value = _number(cell)
-            if value is None or not 0 <= value < float("inf"):
-                raise DataError(f"{path}, line {number}: {cell!r}, expected a number that is not negative")
+            value = finite(cell)
+            if value is None or value < 0:
+                raise DataError(
+                    f"{path}, line {number}, column {column + 1 + named}: {cell!r}, expected a number that is not "
+                    f"negative, such as 0.5"
+                )
             table[place, column] = value
     return table
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None
 
 
 def _not_negative(matrix: Tensor) -> None:

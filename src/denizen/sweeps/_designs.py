@@ -4,7 +4,6 @@ A design is an object with a method `sets(knobs)`, which gives names and rows of
 says what values it takes and between which bounds, see `denizen.sweeps._knobs`.
 """
 
-import csv
 import dataclasses
 import itertools
 import math
@@ -17,6 +16,7 @@ import numpy as np
 from denizen._arguments import path, switch, whole
 from denizen.errors import DataError, InputError, need
 from denizen.rng import MAX_SEED
+from denizen.space.files import table
 from denizen.sweeps._knobs import Knob
 
 MOST_SETS = 1_000_000
@@ -74,6 +74,7 @@ class Listed:
     """
 
     rows: Sequence[Mapping[str, Any]]
+    _places: Sequence[str] = dataclasses.field(default=(), repr=False, compare=False)  # lines of a file
 
     @classmethod
     def from_csv(cls, file: Path | str) -> "Listed":
@@ -83,34 +84,10 @@ class Listed:
             DataError: it cannot be read, or has no rows; names the line.
         """
         file = path("Listed.from_csv", "file", file)
-        try:
-            with open(file, newline="", encoding="utf-8-sig") as opened:
-                lines = csv.reader(opened)
-                header = [name.strip() for name in next(lines, [])]
-                rows = []
-                if len(header) == 1 and ";" in header[0]:
-                    raise DataError(
-                        f"{file}: its cells are parted by semicolons, expected commas, and points in numbers"
-                    )
-                for line in lines:
-                    if not any(cell.strip() for cell in line):
-                        continue
-                    if len(line) != len(header):
-                        raise DataError(
-                            f"{file}, line {lines.line_num}: {len(line)} cells, expected {len(header)}, as the header "
-                            f"has"
-                        )
-                    rows.append(dict(zip(header, (cell.strip() for cell in line), strict=True)))
-        except OSError as error:
-            raise DataError(f"{file} cannot be read: {error.strerror}") from error
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise DataError(f"{file} is not a CSV file in UTF-8: {error}") from error
-        twice = [name for name in header if header.count(name) > 1 or not name]
-        if twice:
-            raise DataError(f"{file}: the header has {twice[0]!r} twice or without a name; name each column once")
+        _, rows = table(file, str(file), marks=",")
         if not rows:
             raise DataError(f"{file} has no rows; expected a header with names, and a line of values for each set")
-        return cls(rows)
+        return cls([row for _, row in rows], [f" in line {line} of {file}" for line, _ in rows])
 
     def sets(self, find: Find) -> Sets:
         if isinstance(self.rows, str | Mapping) or not isinstance(self.rows, Iterable):
@@ -125,7 +102,10 @@ class Listed:
                 odd = sorted(set(row) ^ set(names))[0]
                 raise InputError(f"Listed: set {k} and set 0 differ in {odd!r}; give every set the same names")
         knobs = {name: find(name) for name in names}
-        return names, [[knobs[name].read(row[name], f" in set {k}") for name in names] for k, row in enumerate(rows)]
+        places = self._places or [f" in set {k}" for k in range(len(rows))]
+        return names, [
+            [knobs[name].read(row[name], place) for name in names] for place, row in zip(places, rows, strict=True)
+        ]
 
 
 @dataclasses.dataclass(frozen=True)

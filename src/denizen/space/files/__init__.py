@@ -15,8 +15,12 @@ from denizen.space.files._csv import is_missing as is_missing
 from denizen.space.files._csv import is_number as is_number
 from denizen.space.files._csv import open_text as open_text
 from denizen.space.files._csv import texts as texts
+from denizen.space.files._lines import finite as finite
+from denizen.space.files._lines import lines as lines
+from denizen.space.files._lines import table as table
 from denizen.space.files._npz import npz_names as npz_names
 from denizen.space.files._npz import read_npz as read_npz
 from denizen.space.files._reading import check_size as check_size
 from denizen.space.files._reading import content as content
 from denizen.space.files._reading import reading as reading
+from denizen.space.files._reading import utf8 as utf8

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from denizen.errors import DataError
-from denizen.space.files._reading import reading
+from denizen.space.files._reading import reading, utf8
 
-_NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?\s*", re.ASCII)
+NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?\s*", re.ASCII)
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+(?:[eE][+-]?\d{1,4})?\s*", re.ASCII)
 _THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(?:,\d{3})+\s*", re.ASCII)
 _MISSING = ("", "nan", "na", "n/a", "null", "none", "inf", "-inf", "+inf", "infinity")
@@ -49,7 +49,7 @@ class Text:
 
 def is_number(cell: str) -> bool:
     """Whether a cell is written as a number or as a missing one; used to tell a header from data."""
-    return _NUMBER.fullmatch(cell) is not None or is_missing(cell)
+    return NUMBER.fullmatch(cell) is not None or is_missing(cell)
 
 
 def is_missing(cell: str) -> bool:
@@ -266,15 +266,7 @@ def _lines(text: Text, header: bool) -> Callable[[int], int]:
 
 def _full_rows(text: Text, header: bool, picked: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
     """(line, cells) of each line with content, below the header."""
-    try:
-        decoded = text.body.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = text.number + text.body.count(b"\n", 0, error.start)
-        raise DataError(
-            f"{text.origin}, line {line}: byte {text.body[error.start]:#04x} is not UTF-8 text (Latin-1 perhaps); save "
-            f"the file as UTF-8, for example by: iconv -f LATIN1 -t UTF-8"
-        ) from None
-    reader, width = _rows(decoded, text.separator), len(text.first)
+    reader, width = _rows(utf8(text.body, text.origin, text.number), text.separator), len(text.first)
     if header:
         next(reader)
     for row in reader:
@@ -308,7 +300,7 @@ def _careful(
         cells[place] = decimal_commas(cells[place], text.separator)
     for line, row in zip(lines, zip(*cells, strict=True), strict=True):
         for cell, k in zip(row, picked, strict=True):
-            if _NUMBER.fullmatch(cell) is None:
+            if NUMBER.fullmatch(cell) is None:
                 what = "a missing or infinite value" if is_missing(cell) else "not a number"
                 of = f" of column {text.first[k][:40]!r}" if header else ""
                 raise DataError(

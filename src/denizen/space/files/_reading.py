@@ -48,6 +48,28 @@ def content(path: Path, origin: str, form: str) -> bytes:
         return path.read_bytes()
 
 
+def utf8(data: bytes, origin: str, first: int = 1) -> str:
+    """Bytes as text, without a byte order mark; `first` is the number of their first line.
+
+    Raises:
+        DataError: they are no text in UTF-8; names the line.
+    """
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(f"{origin} is UTF-16 text; save it as UTF-8")
+    try:
+        text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = first + data.count(b"\n", 0, error.start)
+        raise DataError(
+            f"{origin}, line {line}: byte {data[error.start]:#04x} is not UTF-8 text (Latin-1 perhaps); save the file "
+            f"as UTF-8, for example by: iconv -f LATIN1 -t UTF-8"
+        ) from None
+    if "\0" in text:
+        line = first + text[: text.index("\0")].count("\n")
+        raise DataError(f"{origin}, line {line} is no text: it has a byte of zero; save the file as text in UTF-8")
+    return text
+
+
 def check_size(rows: int, columns: int, size: int, origin: str) -> None:
     """Refuse a small Parquet file that unpacks to gigabytes: run lengths announce any number of rows in a few bytes.
 
