@@ -13,7 +13,7 @@ from denizen._results import Comparison, Series, compare_series, in_common, seri
 from denizen.errors import InputError
 from denizen.fit._parameters import as_tensor
 from denizen.fit._particles import Change, Filters, changed, check_params, onward
-from denizen.model import Intervention, Model
+from denizen.model import Intervention, Model, check_not_set, interventions_of
 from denizen.rng import MAX_SEED
 
 if TYPE_CHECKING:
@@ -97,6 +97,10 @@ def scenario(
     params = check_params("Fit.scenario", params, known)
     if interventions and not isinstance(model, Model):
         raise InputError("Fit.scenario: interventions are for a model, and this fit has a function or was read without")
+    if isinstance(model, Model):
+        given = interventions_of("Fit.scenario", model, [*fit._experiment._given, *interventions])
+        check_not_set("Fit.scenario", "params changes", params, given)
+        check_not_set("Fit.scenario", "was fitted", its, interventions)
     return Scenario(fit, params, tuple(interventions), name or told(params, "as fitted"))
 
 

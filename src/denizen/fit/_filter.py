@@ -90,7 +90,7 @@ class Filtered(InNotebook):
         whole("Filtered.forecast", "draws", draws, 1)
         whole("Filtered.forecast", "seed", seed, 0, MAX_SEED)
         generator = np.random.default_rng([self._particles.seed, seed])
-        change = Change.of("Filtered.forecast", self._particles.model, params, interventions)
+        change = self._change("Filtered.forecast", params, interventions)
         return go_on(self._particles, self._weigher, self._rows(draws, generator), ahead, generator, change=change)
 
     def scenario(
@@ -103,7 +103,7 @@ class Filtered(InNotebook):
             interventions: as for `forecast`.
             name: for tables; "": what is changed.
         """
-        change = Change.of("Filtered.scenario", self._particles.model, params, interventions)
+        change = self._change("Filtered.scenario", params, interventions)
         return Prospect(self, change, name or told(params, "as filtered"))
 
     def compare(
@@ -130,6 +130,10 @@ class Filtered(InNotebook):
         if not isinstance(other, Prospect):
             raise InputError(f"Filtered.compare: other={other!r}, expected what filtered.scenario(…) gives")
         return compare(self.scenario(), other, draws=draws, steps=steps, level=level, seed=seed)
+
+    def _change(self, caller: str, params: Any, interventions: Any) -> Change | None:
+        held = self._particles
+        return Change.of(caller, held.model, params, interventions, held._interventions)
 
     def _rows(self, num: int, generator: np.random.Generator) -> np.ndarray:
         return drawn(self._weigher.log_weights[0].exp().cpu().numpy(), num, generator)

@@ -147,7 +147,10 @@ class Fit(InNotebook):
         if particles is not None:
             whole("Fit.forecast", "particles", particles, 2)
             model = self._experiment.model
-            change = Change.of("Fit.forecast", model, params, interventions) if isinstance(model, Model) else None
+            given = self._experiment._given
+            change = (
+                Change.of("Fit.forecast", model, params, interventions, given) if isinstance(model, Model) else None
+            )
             return self._filtered(free, particles, ahead, seed, change)
         if params or interventions:
             raise InputError(

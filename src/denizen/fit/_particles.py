@@ -16,7 +16,7 @@ from denizen.fit._experiment import KEEP, Experiment
 from denizen.fit._parameters import as_tensor
 from denizen.fit._target import NO_DAYS, Calendar, Target
 from denizen.fit._weigher import Observation, Weigher
-from denizen.model import Intervention, Model, extent
+from denizen.model import Intervention, Model, check_not_set, extent, interventions_of
 from denizen.rng import MAX_SEED
 from denizen.run import Run, check_room, choose_device, simulate
 from denizen.run._sieve import Sieve, again, branch, sift, take_over
@@ -196,8 +196,17 @@ class Change:
     interventions: tuple[Intervention, ...]
 
     @classmethod
-    def of(cls, caller: str, model: Model, params: Any, interventions: Any) -> "Change | None":
+    def of(
+        cls, caller: str, model: Model, params: Any, interventions: Any, given: Sequence[Intervention] = ()
+    ) -> "Change | None":
         """Of what a user gave; None where that is nothing.
+
+        Args:
+            caller: for messages.
+            model: that is filtered.
+            params: by name.
+            interventions: further ones.
+            given: those of the filter.
 
         Raises:
             InputError: it does not fit the model.
@@ -205,6 +214,7 @@ class Change:
         params = check_params(caller, params, list(model.params))
         if not isinstance(interventions, list | tuple):
             raise InputError(f"{caller}: interventions={interventions!r}, expected a list of interventions")
+        check_not_set(caller, "params changes", params, interventions_of(caller, model, [*given, *interventions]))
         return cls(caller, params, tuple(interventions)) if params or interventions else None
 
 

@@ -12,7 +12,7 @@ from denizen.errors import InputError
 from denizen.fit._experiment import Experiment, Simulator
 from denizen.fit._from_priors import of_model, of_priors
 from denizen.fit._target import Calendar, Target, as_targets, dated
-from denizen.model import Course, Env, Intervention, Model, Param
+from denizen.model import Env, Intervention, Model, Param, check_not_set, interventions_of
 from denizen.rng import MAX_SEED
 
 
@@ -86,12 +86,9 @@ def set_up(
     else:
         parameters = of_priors(caller, priors, given)
     names = {part.name for part in parameters.parts}
-    for one in interventions if isinstance(interventions, list | tuple) else ():
-        if isinstance(one, Course) and one.target in names:
-            raise InputError(
-                f"{caller}: interventions has a Course of {one.target!r}, which sets what is to be fitted; leave it "
-                f"out, or name other parameters in priors"
-            )
+    if isinstance(model, Model):
+        more = interventions if isinstance(interventions, list | tuple) else ()
+        check_not_set(caller, "is to be fitted", names, interventions_of(caller, model, more))
     if isinstance(method, type) or not callable(getattr(method, "solve", None)):
         raise InputError(f"{caller}: method={method!r}, expected an object such as dz.fit.GaussNewton()")
     whole(caller, "replicates", replicates, 2)

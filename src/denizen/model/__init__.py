@@ -49,6 +49,7 @@ from denizen.model._interventions import Course as Course
 from denizen.model._interventions import Intervention as Intervention
 from denizen.model._interventions import Scale as Scale
 from denizen.model._interventions import bind as bind
+from denizen.model._interventions import check_not_set as check_not_set
 from denizen.model._interventions import interventions_of as interventions_of
 from denizen.model._kinds import Kind as Kind
 from denizen.model._kinds import alive as alive

@@ -7,7 +7,7 @@ nobody else's random numbers.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from numbers import Real
@@ -55,6 +55,11 @@ class Intervention:
 
     def among(self, others: Sequence["Intervention"]) -> None:
         """Raise `InputError` where it does not go with all interventions of a run; called once, after every `check`."""
+
+    @property
+    def _sets(self) -> str | None:
+        """The parameter whose value it gives in every step, so that no other one counts; None: it sets none."""
+        return None
 
     def timed(self, clock: Clock) -> Self:
         """The intervention in steps of a run; called once, after `check`."""
@@ -120,6 +125,24 @@ def interventions_of(where: str, model: Model, more: Sequence[Any] = ()) -> tupl
     for intervention in given:
         intervention.among(given)
     return given
+
+
+def check_not_set(caller: str, what: str, names: Collection[str], acting: Sequence[Intervention]) -> None:
+    """Raise `InputError` where an intervention sets one of these parameters, whose other values would count nowhere.
+
+    Args:
+        caller: for messages.
+        what: is done to the parameters: ``"is to be fitted"``.
+        names: of them.
+        acting: interventions of the run.
+    """
+    for one in acting:
+        if one._sets in names:
+            article = "an" if isinstance(one, Ask) else "a"
+            raise InputError(
+                f"{caller}: interventions has {article} {type(one).__name__} of {one._sets!r}, which sets what {what}; "
+                f"leave one of the two out"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -226,6 +249,19 @@ class Course(Intervention):
             )
         for k, value in enumerate(self.values):
             self._read(model, k, value)
+
+    def among(self, others: Sequence[Intervention]) -> None:
+        """Raise `InputError` where another one sets the same, too."""
+        for one in others:
+            if one is not self and isinstance(one, Course | Ask) and one.target == self.target:
+                raise InputError(
+                    f"Course: {self.name!r} sets {self.target!r}, and so does the {type(one).__name__} {one.name!r}; "
+                    f"leave one of the two out"
+                )
+
+    @property
+    def _sets(self) -> str | None:
+        return self.target
 
     def _read(self, model: Any, k: int, value: Any) -> Any:
         where = f"Course: values[{k}]"
@@ -374,6 +410,10 @@ class Ask(Intervention):
         if every != 1:
             object.__setattr__(made, "_steps", every)
         return made
+
+    @property
+    def _sets(self) -> str | None:
+        return self.target if self.when == ALWAYS else None
 
     def answers(self, step: int) -> dict[str, Tensor]:
         assert self.when.start is not None  # `timed` has been called

@@ -16,7 +16,7 @@ from denizen._launches import at_once
 from denizen._printing import progress as progress_bar
 from denizen._run_folder import decode, encode
 from denizen.errors import InputError, nearest
-from denizen.model import Clock, Course, Intervention, Model, extent
+from denizen.model import Clock, Intervention, Model, check_not_set, extent, interventions_of
 from denizen.perf.watch import free
 from denizen.rng import MAX_SEED
 from denizen.run import choose_device
@@ -165,12 +165,9 @@ def _points(subject: Subject, design: Any) -> Points:
         entry = _knobs.ENTRY.fullmatch(name)
         if entry and entry[1] in names:
             raise InputError(f"sweep: {name!r} is an entry of {entry[1]!r}, which is swept, too; sweep one of the two")
-        for one in subject.given:
-            if isinstance(one, Course) and one.target == (entry[1] if entry else name):
-                raise InputError(
-                    f"sweep: interventions has a Course of {one.target!r}, which sets what is to be swept; leave "
-                    f"one of the two out"
-                )
+    if isinstance(subject.model, Model):
+        heads = [name.partition("[")[0] for name in names]
+        check_not_set("sweep", "is to be swept", heads, interventions_of("sweep", subject.model, subject.given))
     return Points(tuple(knobs), tuple(map(tuple, rows)))
 
 
