@@ -50,6 +50,11 @@ def test_equals_sign_and_compile(denizen):
         ("[set]\nR = {a = 1}", "set.R is"),
         ("[set]\nR = []", "set.R is"),
         ("steps = ", "not valid TOML"),
+        ("snapshots-every = 1\nsnapshots_every = 2", "snapshots_every is given twice, with - and with _ in its name"),
+        ("start = 2020-01-01T00:00:00Z", "start is 2020-01-01T00:00:00+00:00, expected a day such as 2020-01-01"),
+        ('model = "sir"\nstart = "2020-01-01T00:00:00Z"', "'2020-01-01T00:00:00Z' is not a date; expected YYYY-MM-DD"),
+        ('model = "sir"\n[set]\ninfect_rate = """1\n2"""', "set.infect_rate is '1\\n2', expected a text in one line"),
+        ('population = """a\nb"""', "population is 'a\\nb', expected a text in one line"),
     ],
 )
 def test_mistakes_in_a_file(denizen, toml, message):

@@ -1,12 +1,14 @@
 """Files of tables that nobody would write, and some do: told in one line with file, line and value, nothing guessed."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from denizen.disease import LifeTable, RateTable
-from denizen.errors import InputError
+from denizen.errors import DataError, InputError
+from denizen.rl import read_metrics
 from denizen.space import Mixing, read_edges
 from denizen.sweeps import Listed
 
@@ -120,3 +122,45 @@ def test_an_empty_line_of_one_column_is_a_gap(tmp_path):
     found, _, places = _observed.read(tmp_path / "cases.csv", ["cases"], None)
     assert str(found["cases"].tolist()) == "[5.0, nan, 7.0]"
     assert places == ["line 2", "line 3", "line 4"]
+
+
+STORED = Path(__file__).parents[1] / "data" / "folders_2026_11" / "training_ppo"
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda rows: b"", "holds no row, and 3 updates are saved"),
+        (
+            lambda rows: b"[]\n" + rows,
+            r"line 1: '\[\]' is no row of an update; remove this line, or move the file",
+        ),
+        (lambda rows: rows.replace(b'"step"', b'"stop"', 1), "line 1: '.*' is no row of an update"),
+        (lambda rows: rows[:20] + b"\xff\xfe" + rows[22:], "line 1: '.*' is no row of an update"),
+        (lambda rows: b"\0" * 99 + b"\n" + rows, "line 1: '.*' is no row of an update"),
+    ],
+)
+def test_damaged_rows_of_a_training_are_told(tmp_path, damage, told):
+    folder = Path(shutil.copytree(STORED, tmp_path / "r"))
+    file = folder / "metrics.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(damage(whole))
+    with pytest.raises(DataError, match=told):
+        read_metrics(folder)
+    file.write_bytes(whole)  # whose last row a kill cut
+    assert [row["step"] for row in read_metrics(folder)] == [1, 2, 3]
+
+
+def test_rows_that_are_no_text_end_a_resume_in_one_line(denizen, tmp_path):
+    file = Path(shutil.copytree(STORED, tmp_path / "r")) / "metrics.jsonl"
+    file.write_bytes(b"\xff\xfe\n" + file.read_bytes())
+    code, out, err = denizen("resume", "r", "--quiet")
+    assert (code, out) == (2, "")
+    assert "line 1: '" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_network_that_no_memory_holds_is_told(denizen):
+    code, _, err = denizen("train", "cartpole", "--steps", "8", "--policy", f"hidden={10**20}")
+    assert code == 2
+    assert f"--policy hidden={10**20}: expected widths with commas between, such as 64,64, up to 1048576" in err

@@ -25,6 +25,7 @@ SHORT = {
 }  # flags that stand for settings
 OF_ATTENTION = ("window", "heads")
 KINDS = ("mlp", "conv")  # of networks
+WIDEST = 1 << 20  # layers: what is wider is a mistake, and no memory holds it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,6 +204,18 @@ def _dividing(given: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, A
     return {**given, "num_minibatches": math.gcd(given["num_minibatches"], math.prod(sizes))}
 
 
+def _widths(name: str, value: Any) -> tuple[int, ...]:
+    try:
+        widths = tuple(int(part) for part in str(value).split(","))
+    except ValueError:
+        widths = (WIDEST + 1,)
+    if max(widths) > WIDEST:
+        raise ConfigError(
+            f"--policy {name}={value}: expected widths with commas between, such as 64,64, up to {WIDEST}"
+        )
+    return widths
+
+
 def _policy(entry: WorldEntry, env: Any, given: Mapping[str, str], seed: int, algo: str) -> Any:
     from torch import nn
 
@@ -241,12 +254,7 @@ def _policy(entry: WorldEntry, env: Any, given: Mapping[str, str], seed: int, al
                 raise ConfigError(f"--policy {name}={value}: expected {' or '.join(named[name])}")
             read[name] = named[name][value]
         elif name in ("hidden", "channels", "critic_hidden") and not (name == "hidden" and made.endswith("conv")):
-            try:
-                read[name] = tuple(int(part) for part in str(value).split(","))
-            except ValueError as error:
-                raise ConfigError(
-                    f"--policy {name}={value}: expected widths with commas between, such as 64,64"
-                ) from error
+            read[name] = _widths(name, value)
         else:
             owner = rl.Attention if name in OF_ATTENTION else getattr(rl, made)
             read[name] = option(value, f"--policy {name}={value}", inspect.signature(owner).parameters[name])

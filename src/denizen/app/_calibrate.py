@@ -180,7 +180,7 @@ examples:
         if not columns:
             raise ConfigError("--column SERIES[=COLUMN] is needed: which column is fitted, and to which series")
         if self.start is not None:
-            _observed.day(self.start, "--start")
+            _observed.day(self.start, "--start", timed=False)
         if self.date is None and (self.start or self.missing):
             raise ConfigError(f"--{'start' if self.start else 'missing'}: give --date COLUMN too")
         numbers, dates, places = _observed.read(self.targets, list(columns.values()), self.date)

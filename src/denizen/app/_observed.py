@@ -79,13 +79,13 @@ def _number(text: str, where: str) -> float:
     return value
 
 
-def day(text: str, where: str) -> Any:
-    """The day that a text means.
+def day(text: str, where: str, timed: bool = True) -> Any:
+    """The day that a text means; `timed`: a time of the day may stand behind it.
 
     Raises:
         DataError: none.
     """
-    first = text.split("T")[0].split(" ")[0]
+    first = text.split("T")[0].split(" ")[0] if timed else text
     try:
         if len(first) == 10:
             return np.datetime64(first, "D")

@@ -216,7 +216,7 @@ A --config file has the names of the flags as keys, and parameters under [set]:
         if not 0 < self.dt < math.inf:
             raise ConfigError(f"--dt {self.dt:g}: expected a number above 0")
         if self.start is not None:
-            _observed.day(self.start, "--start")
+            _observed.day(self.start, "--start", timed=False)
         for name in ("population", "network", "out"):  # such as "$CITY" of a shell that knows no CITY
             if getattr(self, name) == "":
                 raise ConfigError(f"{flag(name)} is empty; leave it out, or give a value")
@@ -274,8 +274,11 @@ def from_mapping(raw: Mapping[str, Any], where: str) -> RunConfig:
     Raises:
         ConfigError: names the key, the value and what was expected.
     """
-    if isinstance(raw.get("start"), datetime.date):  # TOML has dates
-        raw = {**raw, "start": raw["start"].isoformat()}
+    start = raw.get("start")
+    if isinstance(start, datetime.datetime):
+        raise ConfigError(f"{where}: start is {start.isoformat()}, expected a day such as {start.date()}")
+    if isinstance(start, datetime.date):  # TOML has dates
+        raw = {**raw, "start": start.isoformat()}
     return RunConfig(**fields_of(RunConfig, raw, where, _perhaps_parameter))
 
 

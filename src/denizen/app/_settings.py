@@ -232,6 +232,8 @@ def fields_of(
         if name not in hints:
             known = [name for name in hints if name != "no_compile"]
             raise ConfigError(f"{where}: unknown key {key!r}; {nearest(key, known)}{hint(key)}")
+        if name in values:
+            raise ConfigError(f"{where}: {key} is given twice, with - and with _ in its name; give it once")
         if name not in PAIRS:
             values[name] = value_of(value, hints[name], f"{where}: {key}")
         elif isinstance(value, Mapping):
@@ -247,7 +249,7 @@ def text_of(value: Any, where: str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float | str):
-        return str(value)
+        return str(_one_line(value, where))
     raise ConfigError(f"{where} is {value!r}, expected a number, a text, true or false, or a list of numbers or texts")
 
 
@@ -266,10 +268,16 @@ def value_of(value: Any, hint: Any, where: str) -> Any:
         elif option is type(None) and value is None:
             return None
         elif isinstance(option, type) and type(value) is option:
-            return value
+            return _one_line(value, where)
     raise ConfigError(
         f"{where} is {value!r}, expected {' or '.join(_called(o) for o in options if o is not type(None))}"
     )
+
+
+def _one_line(value: Any, where: str) -> Any:
+    if isinstance(value, str) and len(value.splitlines()) > 1:
+        raise ConfigError(f"{where} is {value!r}, expected a text in one line")
+    return value
 
 
 def _called(option: Any) -> str:

@@ -63,11 +63,7 @@ class TrainingFolder(StateFolder):
         path = self.path / METRICS
         if not path.exists():
             return
-        kept = [
-            line
-            for line in path.read_text().splitlines()
-            if _row(line).get("step", 1 << 62) <= self.manifest["updates"]
-        ]
+        kept = [line for line, row in _rows(path, path.read_bytes()) if row["step"] <= self.manifest["updates"]]
         write_atomic(path, "".join(f"{line}\n" for line in kept).encode())
 
 
@@ -91,11 +87,28 @@ def create_together(
 
 
 def _row(line: str) -> dict[str, Any]:
+    """The row of a line; empty where it holds none, as one that a kill has cut."""
     try:
         row = json.loads(line)
-    except (ValueError, RecursionError):  # a line that a kill has cut
+    except (ValueError, RecursionError):
         return {}
-    return row if isinstance(row, dict) else {}
+    return row if isinstance(row, dict) and isinstance(row.get("step"), int) and "\ufffd" not in line else {}
+
+
+def _rows(file: Path, data: bytes) -> list[tuple[str, dict[str, Any]]]:
+    """(line, row) of each update; without a last line that a kill has cut.
+
+    Raises:
+        DataError: another line holds no row; names it.
+    """
+    lines = data.decode("utf-8", "replace").splitlines()
+    found = [(line, _row(line)) for line in lines]
+    for number, (line, row) in enumerate(found[:-1], start=1):
+        if not row:
+            raise DataError(
+                f"{file}, line {number}: {line[:40]!r} is no row of an update; remove this line, or move the file away"
+            )
+    return found if not found or found[-1][1] else found[:-1]
 
 
 def read_manifest(folder: Path | str) -> dict[str, Any]:
@@ -111,18 +124,21 @@ def read_metrics(folder: Path | str) -> list[dict[str, Any]]:
     """One row for each update of a training, in order, from its folder; none before the first save of a training.
 
     Raises:
-        DataError: the folder holds no training.
+        DataError: the folder holds no training, or its rows are damaged; names the line.
     """
     within = path("read_metrics", "folder", folder, "the path of a training")
     file = within / METRICS
     try:
         with open_plain(file, within) as opened:
-            lines = opened.read().decode("utf-8", "replace").splitlines()
+            data = opened.read()
     except OSError as error:
         if isinstance(error, FileNotFoundError) and (within / NAME).exists() and not read_manifest(within)["updates"]:
             return []  # killed before its first row
         raise DataError(f"{file} cannot be read: {error.strerror}") from error
-    return [row for row in map(_row, lines) if row]
+    rows = [row for _, row in _rows(file, data)]
+    if not rows and (within / NAME).exists() and (updates := read_manifest(within)["updates"]):
+        raise DataError(f"{file} holds no row, and {updates} updates are saved; restore it, or move the folder away")
+    return rows
 
 
 def difference(saved: Any, given: Any) -> str:
