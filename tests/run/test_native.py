@@ -2,6 +2,7 @@
 
 import copy
 import ctypes
+import dataclasses
 import math
 import os
 from collections.abc import Callable, Iterator
@@ -234,7 +235,7 @@ def test_what_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_as_many_threads_as_were_quick(by_two: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     choice, work = _native_parts.Choice(), 1e9
-    assert [choice.threads(work), choice.threads(1.0)] == [1, 1]
+    assert [choice.threads(work), choice.threads(1.0), choice.threads(work)] == [1, 1, 2]  # a trial sees both
     choice.took(1, 2.0)
     assert choice.threads(work) == 2
     choice.took(2, 3.0)
@@ -366,6 +367,28 @@ def test_random_steps(seed: int, many: None, by_two: None, monkeypatch: pytest.M
 class Real(dz.State):
     bit: Tensor = dz.mask("agents")
     real: Tensor = dz.real("agents")
+
+
+class Logged(dz.Model):
+    """A sum over neighbours with nothing but torch's own call behind it."""
+
+    num_agents: int = 301
+    graph: dz.Graph = dataclasses.field(default_factory=contacts)
+
+    def init(self, rng: dz.rng.Rng) -> Real:
+        return Real(bit=rng.bernoulli("bit", 0.3), real=rng.normal("real"))
+
+    def step(self, now: Real, rng: dz.rng.Rng) -> Real:
+        return now.replace(bit=rng.bernoulli("next", 0.4), real=torch.log1p(self.graph.sum(now.bit).float()))
+
+
+@pytest.mark.parametrize("least", [100.0, 200.0, 350.0])
+def test_a_sum_in_parts_is_one_of_all_threads(least: float, by_two: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little one of its loops has to do."""
+    monkeypatch.setattr(_native_parts, "LEAST", least)
+    run, eager = (dz.simulate(Logged(), 5, device="cpu", compile=compile) for compile in (True, False))
+    assert run._path == "native"
+    assert torch.equal(run.state.real, eager.state.real)
 
 
 SHARES = {"real": 1.0}

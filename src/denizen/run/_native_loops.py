@@ -371,9 +371,11 @@ def _sum_counts(node: Node, args: list[Any], out: list[Result]) -> list[str]:
     more = out[0].scratch((most_parts() - 1, num), node.meta["val"].dtype)
     ends, here = graph[2].flat, f"{counts}, {more}, {made}, part, parts"
     return [
-        Line.of(f"_list_part({values.rows()}, {ends}, {active}, {counts}, part", 1, num, 0.4),
-        Line.of(f"_push_part({given}, {graph[0].flat}, {push}, _PUSH_UP_TO, {active}, {here}", 1, num, 1.0, None),
-        Line.of(f"_sum_part({given}, {pull}, {here}", 1, num, 0.2, None),
+        Line.of(f"_list_part({values.rows()}, {ends}, {active}, {counts}, part", 1, num, 0.4, joint=True),
+        Line.of(
+            f"_push_part({given}, {graph[0].flat}, {push}, _PUSH_UP_TO, {active}, {here}", 1, num, 1.0, None, joint=True
+        ),
+        Line.of(f"_sum_part({given}, {pull}, {here}", 1, num, 0.2, None, joint=True),
     ]
 
 

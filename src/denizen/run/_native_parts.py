@@ -31,6 +31,7 @@ class Line(str):
         across: names of buffers that it reads at entries of others; None: all.
         clears: a call that comes before it, in any thread.
         after: calls that put together what parts have found.
+        joint: whether it goes by what the parts of another line have left, so that all threads run both.
     """
 
     rows: int
@@ -40,6 +41,7 @@ class Line(str):
     across: frozenset[str] | None
     clears: str | None
     after: tuple[str, ...]
+    joint: bool
 
     @classmethod
     def of(
@@ -51,12 +53,13 @@ class Line(str):
         across: Iterable[str] | None = (),
         clears: str | None = None,
         after: Sequence[str] = (),
+        joint: bool = False,
     ) -> "Line":
         """Of a call without its end; its loop takes `each` nanoseconds for an entry."""
         line = cls(f"{call}, 0, {entries})")
         line.rows, line.entries, line.cost = rows, entries, each * max(rows, 1) * entries
         line.writes, line.across = frozenset(), None if across is None else frozenset(across)
-        line.clears, line.after = clears, tuple(after)
+        line.clears, line.after, line.joint = clears, tuple(after), joint
         return line
 
     @property
@@ -101,7 +104,7 @@ def grouped(lines: Sequence[str], buffers: Callable[[str], dict[str, int]]) -> l
     for group in groups:
         if isinstance(group, str):
             first_thread([group])
-        elif sum(line.cost for line in group) < LEAST:
+        elif sum(line.cost for line in group) < LEAST and not any(line.joint for line in group):
             first_thread([alone(text) for line in group for text in (line.clears, line, *line.after) if text])
         else:
             made.append((True, list(group)))
@@ -142,9 +145,9 @@ class Choice:
         """For so many nanoseconds of work that threads share; at most so many."""
         most = min(parts(cost), most)
         self._calls += 1
-        if most == 1:
+        if most == 1 or self._calls == 1:
             return 1
-        quicker = min((1, most), key=lambda number: self._took.get(number, 0.0))
+        quicker = min((most, 1), key=lambda number: self._took.get(number, 0.0))
         return most + 1 - quicker if self._calls % AGAIN == 0 else quicker
 
     def took(self, number: int, seconds: float) -> None:
