@@ -345,9 +345,7 @@ class Act(Intervention):
     def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:
         first = len(rng._bad)
         changed = self.change(model, now, rng)
-        for k in range(first, len(rng._bad)):  # what went wrong counts only while the intervention is on
-            label, bad = rng._bad[k]
-            rng._bad[k] = (label, bad * on.to(bad.dtype))
+        rng._count_only(first, on)
         if type(changed) is not type(now):
             got, wanted = type(changed).__name__, type(now).__name__
             raise ModelError(f"intervention {self.name!r}: change returned {got}, expected {wanted}: now.replace(…)")

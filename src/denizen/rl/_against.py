@@ -89,8 +89,10 @@ class Against(Env):
         """One move, and those of the others up to the next one here."""
         # What others were paid for before the first move here belongs to that move.
         owed = torch.where(now.time.step == 0, now.paid, 0.0)
+        first = len(rng._bad)
         moved = self._moved(now, action, owed, rng)
         over = self.game.terminated(now).to(torch.bool)  # before the first move here: no move changes anything then
+        rng._count_only(first, ~over)
         moved = now.replace(**{name: torch.where(over, getattr(now, name), getattr(moved, name)) for name in now.kinds})
         return self._replies(moved, rng["against"])
 
@@ -114,7 +116,9 @@ class Against(Env):
         for number in range(self.game.most_replies):
             others = (self.game.player(now) != now.seat) & ~self.game.terminated(now).to(torch.bool)
             moves = rng["reply", number]
+            first = len(rng._bad)
             moved = self._moved(now, self._reply(now, moves), now.paid, moves)
+            rng._count_only(first, others)
             now = now.replace(
                 **{name: torch.where(others, getattr(moved, name), getattr(now, name)) for name in now.kinds}
             )

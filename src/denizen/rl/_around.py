@@ -276,6 +276,7 @@ class ActionRepeat(Around):
         flows = reward.new_zeros(len(takes))
         for number in range(self.times):
             within = rng["repeat", number] if number else rng  # once is as without
+            first = len(rng._bad)
             new = self._on(state, env.step(state, action, within))
             gained = env.reward(state, action, new).to(torch.float32)
             reward = reward + torch.where(over, 0.0, gained)
@@ -285,6 +286,7 @@ class ActionRepeat(Around):
                     for name, given in takes.items()
                 ]
                 flows = flows + torch.where(over, 0.0, torch.stack(flowed))
+            rng._count_only(first, ~over)
             ended, cut = env.terminated(new).to(torch.bool), env.truncated(new)
             ended = ended if cut is None else ended | cut.to(torch.bool)
             ended = ended if limit is None else ended | (new.time.step >= limit)

@@ -542,6 +542,15 @@ class Rng:
         by_id = torch.argsort(self._ids, stable=True)
         return by_id[torch.argsort(word[by_id], stable=True)]
 
+    def _count_only(self, first: int, on: Tensor) -> None:
+        """Of the checks from number `first` on, count what went wrong only where `on`: elsewhere nothing happened.
+
+        Args:
+            first: how many checks there were before.
+            on: bool `[]`.
+        """
+        self._bad[first:] = [(label, bad * on.to(bad.dtype)) for label, bad in self._bad[first:]]
+
     def _require(self, what: str, good: Tensor) -> None:
         """Stop the run at the end of the chunk unless `good` holds everywhere."""
         self._bad.append((what, (~good.all()).to(torch.int8)))
