@@ -1,9 +1,11 @@
 """Arguments are taken in the types of numpy and Python alike, and told with caller, name and value otherwise."""
 
 import dataclasses
+import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import numpy as np
 import pytest
@@ -82,6 +84,7 @@ class Written:
     most: int | None = 3
     old: Optional[int] = None  # noqa: UP045  # as older code has it
     text: "float | None" = None
+    union: "Union[int, None]" = None  # noqa: UP007
     rate: float = 1.0
     either: int | float = 1
     table: Tensor | None = None
@@ -100,6 +103,7 @@ class Written:
         ({"most": 2.5}, "Written: most=2.5, expected a whole number, or None"),
         ({"most": True}, "Written: most=True, expected a whole number, or None"),
         ({"old": "3"}, "Written: old='3', expected a whole number, or None"),
+        ({"union": "3"}, "Written: union='3', expected a whole number, or None"),
         ({"text": "0.5"}, "Written: text='0.5', expected a number, or None"),
         ({"rate": None}, "Written: rate=None, expected a number"),
         ({"rate": float("nan")}, "Written: rate=nan, expected a number"),
@@ -119,3 +123,12 @@ def test_fields_are_of_the_kind_that_they_are_declared_as(given: dict[str, Any],
     assert (good.most, good.rate, good.text, good.either) == (4, 0.5, float("inf"), 2)
     assert {type(good.most), type(good.rate)} == {int, float}
     assert Written(rate=torch.tensor(0.5)).rate == 0.5
+
+
+def test_a_class_of_another_library_that_is_called_tensor_is_none_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = types.ModuleType("theirs")
+    theirs.Tensor = type("Tensor", (), {})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "theirs", theirs)
+    made = dataclasses.make_dataclass("Held", [("a", theirs.Tensor), ("b", "Tensor"), ("c", "int"), ("d", Tensor)])
+    made.__module__ = "theirs"
+    assert set(take.checks_of(made)) == {"c", "d"}

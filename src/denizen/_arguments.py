@@ -13,6 +13,7 @@ import math
 import operator
 import os
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -118,7 +119,8 @@ def checks_of(cls: type[Any]) -> dict[str, Callable[[str, str, Any], Any]]:
     and tensors of one number for `float`. A field whose default is None takes None, too. Others have no check.
     """
     fields = [field for field in dataclasses.fields(cls) if field.init]
-    allowed = {f.name: _kinds_of(f.type) | ({"None"} if f.default is None else set()) for f in fields}
+    kinds = {f.name: _kinds_of(_resolved(cls, f)) for f in fields}
+    allowed = {f.name: kinds[f.name] | ({"None"} if f.default is None else set()) for f in fields}
     return {name: functools.partial(_of_kind, kinds) for name, kinds in allowed.items() if _one_plain(kinds)}
 
 
@@ -155,6 +157,17 @@ def _limits(low: float | None, high: float | None) -> str:
     return "" if high is None else f", at most {high}"
 
 
+def _resolved(cls: type[Any], field: "dataclasses.Field[Any]") -> Any:
+    """A field's annotation; of one that is a text what it stands for, where the class's module has its names."""
+    if not isinstance(field.type, str):
+        return field.type
+    holder = next((base for base in cls.__mro__ if field.name in vars(base).get("__annotations__", ())), cls)
+    try:
+        return eval(field.type, vars(sys.modules[holder.__module__]))  # noqa: S307  # the author's own words
+    except Exception:  # names of a function, or for type checkers alone
+        return field.type
+
+
 def _kinds_of(annotation: Any) -> set[str]:
     """Names of the kinds that an annotation, perhaps a text, allows: ``{"int", "None"}`` of ``int | None``."""
     if isinstance(annotation, str):
@@ -163,7 +176,11 @@ def _kinds_of(annotation: Any) -> set[str]:
         return {part.strip().rpartition(".")[2] for part in parts}
     union = isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union
     kinds = typing.get_args(annotation) if union else (annotation,)
-    return {"None" if kind in (None, types.NoneType) else getattr(kind, "__name__", "") for kind in kinds}
+    # A class of another library may be called Tensor, too.
+    return {_NAMES.get(kind, "other") if isinstance(kind, type | None) else "other" for kind in kinds}
+
+
+_NAMES: dict[Any, str] = {None: "None", types.NoneType: "None", **{k: k.__name__ for k in (bool, int, float, Tensor)}}
 
 
 def _one_plain(kinds: set[str]) -> bool:

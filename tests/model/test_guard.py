@@ -311,3 +311,13 @@ def test_torchs_words_about_vmap_become_a_line_and_what_to_write(function):
     dz.simulate(Step(ring()), 1)
     with pytest.raises(ModelError, match=r"Step at .*test_guard\.py:\d+: .*\n.*\n  write instead: "):
         dz.simulate(Step(ring()), 1, replicates=3)
+
+
+@WORLDS
+def test_an_authors_stack_of_unequal_tensors_is_told_in_torchs_words(replicates):
+    class Step(Base):
+        def step(self, now, rng):
+            return now.replace(wealth=torch.stack([now.wealth, torch.zeros(1)]).sum(0))
+
+    with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size, but got"):
+        dz.simulate(Step(ring()), 1, replicates=replicates)

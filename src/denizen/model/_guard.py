@@ -384,10 +384,11 @@ def _message(name: str, line: Line | None, hazard: Hazard) -> str:
 
 def translate(error: BaseException) -> tuple[str, Hazard, Line | None] | None:
     """(rule, hazard, the author's line) of an exception of torch about a broken rule of authoring; None of others."""
-    message = str(error)
+    message, line = str(error), line_of_error(error)
     for part, rule, hazard in _MESSAGES:
         if part in message:
-            return rule, hazard, line_of_error(error)
+            stacks = part == _UNEQUAL and line is not None and "stack" in line.text  # the author's own sizes are wrong
+            return None if stacks else (rule, hazard, line)
     return _taking_functions(error)
 
 
@@ -435,6 +436,7 @@ SHARED = Hazard(
     "a new value: torch.where(…), x.index_add(…), x.scatter(…), x + y; or begin from values of the world: "
     "torch.zeros_like(now.field)",
 )
+_UNEQUAL = "stack expects each tensor to be equal size"
 _MESSAGES = (
     ("called random operation while in randomness error mode", "random", RANDOM),
     ("vmap: It looks like you're calling .item()", "host read", HOST_READ),
@@ -450,7 +452,7 @@ _MESSAGES = (
     ("vmap over torch.allclose", "host read", HOST_READ),
     ("Batching rule not implemented for aten::tensor_split", "shapes", DATA_SHAPE),
     ("batching operators that can output dynamic shape", "shapes", DATA_SHAPE),
-    ("stack expects each tensor to be equal size", "shapes", DATA_SHAPE),  # results of the worlds, one by one
+    (_UNEQUAL, "shapes", DATA_SHAPE),  # results of the worlds, one by one
     (
         "When vmap-ing torch.nn.functional.one_hot",
         "shapes",
