@@ -188,12 +188,13 @@ def test_a_replicate_of_a_batch_is_its_world_alone(model: Any) -> None:
 @pytest.mark.parametrize("parts", [[0, 12], [1, 11], [4, 8], [5, 1, 6], [1] * 12])
 @pytest.mark.parametrize("replicates", [1, 3])
 def test_chunks_of_any_size(model: Any, parts: list[int], replicates: int, inside: Inside) -> None:
+    at_once = whole(model, replicates)
     inside.chunks(len(parts))
     run = dz.simulate(model, parts[0], replicates=replicates)
     for steps in parts[1:]:
         assert run.extend(steps) is run
     assert run.steps == STEPS
-    assert_same(whole(model, replicates), run)
+    assert_same(at_once, run)
 
 
 def test_threads_do_not_matter(model: Any, inside: Inside) -> None:
