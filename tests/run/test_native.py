@@ -127,6 +127,14 @@ class Farm(dz.Model):
         return now.age.sum()
 
 
+class Shifted(Farm):
+    """Partners' values that a shift has just made."""
+
+    def step(self, now: Herd, rng: dz.rng.Rng) -> Herd:
+        ties = Ties(now.partner, now.until, now.time.step)
+        return now.replace(age=ties.sum((now.living << 2) >> 1).to(now.age.dtype))
+
+
 MODELS: dict[str, Callable[[], dz.Model]] = {
     "sums": Sums,
     "farm": Farm,
@@ -254,6 +262,22 @@ def test_threads_of_a_run_are_those_of_torch_at_each_call(by_two: None, monkeypa
     run.extend(1)
     assert set(used[:-1]) == {2}
     assert used[-1] == 1
+
+
+def test_what_partners_have_is_there_before_it_is_added_up(by_two: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values of others are read once all threads have written theirs, whatever a buffer is called."""
+    groups, grouped = [], _native_parts.grouped
+    monkeypatch.setattr(_native, "grouped", lambda *given: groups.append(grouped(*given)) or groups[-1])
+    run = dz.simulate(Shifted(), 3, device="cpu", compile=True)
+    assert run._path == "native"
+    ((alone, written),) = [
+        (place, [line for line in lines if not line.startswith("_sum_whole")])
+        for some in groups
+        for place, (_, lines) in enumerate(some)
+        if any(line.startswith("_sum_whole") for line in lines)
+    ]
+    assert alone > 0
+    assert not any("shift" in line for line in written)
 
 
 def test_no_more_threads_than_a_step_was_written_for(by_two: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,8 +65,16 @@ class Loop:
         at = [*(["w"] if self._rows > 1 else []), *(["i"] if self._entries > 1 else [])]
         self._body.append(f"{into}[{', '.join(at) or '0'}] = {name}")
 
-    def sums(self, ways: tuple[str, str, str], name: str, result: str, scratch: Callable[[], str]) -> None:
-        """Add up over each row, or the like; `ways` are those of `reduction`, `scratch` is room for those of parts."""
+    def sums(self, ways: tuple[str, str, str], name: str, buffer: str, result: str, scratch: Callable[[], str]) -> None:
+        """Add up over each row, or the like.
+
+        Args:
+            ways: those of `reduction`.
+            name: of the sum in the code.
+            buffer: that it goes into.
+            result: the array of that.
+            scratch: room for those of parts.
+        """
         begin, more, how = ways
         self._head.append(begin)
         self._body.append(more)
@@ -74,7 +82,7 @@ class Loop:
         self._tail.append(f"{name}o[{'part, ' if self._entries > 1 else ''}{self.row}] = {name}")
         if self._entries > 1:
             self._after.append(f"{how}({array}, {result}, parts)")
-            self._written.append(result.split("__")[0])
+            self._written.append(buffer)
 
     def code(self, name: str) -> str:
         """The function."""

@@ -404,8 +404,8 @@ def _sum_in_slots(node: Node, args: list[Any], out: list[Result]) -> list[str]:
         raise CallError("wide values")
     total, slots = _slots(until)
     pair = f"{who.rows(total, slots)}, {until.rows(total, slots)}"
-    across = values.rows().split("__")[:1]
-    return [Line.of(f"{loop}({values.rows()}, {pair}, int({step.one}), {out[0].rows(total)}", 1, total, 0.8, across)]
+    given = f"{values.rows()}, {pair}, int({step.one})"
+    return [Line.of(f"{loop}({given}, {out[0].rows(total)}", 1, total, 0.8, [values.rows()])]
 
 
 def _form_ties(node: Node, args: list[Any], out: list[Result]) -> list[str]:

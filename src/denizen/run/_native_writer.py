@@ -403,6 +403,7 @@ class Writer:
                 line = Line.of(call[: range_of.start()], 0, int(range_of[1]), each, None)
             if isinstance(line, Line):
                 line.writes = frozenset(one.name for one in own) & named.keys()
+                line.across = line.across and frozenset(self._views[one].buffer for one in line.across)
             self._add(line)
 
     def named(self, line: str) -> dict[str, int]:
@@ -533,9 +534,9 @@ class Writer:
             args, name = [operand(one, node) for one in node.args], local[node]
             if self._kind[node] == "reduction":
                 rows, dtype = domain[0], node.meta["val"].dtype
-                result = self._result(self._buffer[node], (rows,))  # type: ignore[arg-type]
-                ways = loops.reduction(node, args[0], name)
-                loop.sums(ways, name, result, partial(self._scratch, (most_parts(), rows), dtype))
+                buffer: Any = self._buffer[node]
+                result, ways = self._result(buffer, (rows,)), loops.reduction(node, args[0], name)
+                loop.sums(ways, name, buffer.name, result, partial(self._scratch, (most_parts(), rows), dtype))
                 continue
             loop.let(name, loops.pointwise(node, args))
             if node in self._stored:
