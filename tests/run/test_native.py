@@ -521,6 +521,18 @@ class Kept(Changing):
         return now.replace(bit=1 - now.bit, real=self.turned[:, 1] + few + self.later[1] + self.later.sum())
 
 
+def test_parameters_that_move_to_shared_memory() -> None:
+    run = dz.simulate(Kept(), 3, device="cpu", compile=True)
+    step, old = run._stepper._advance, run.model.later
+    run.model.later.share_memory_()
+    filled = [torch.full_like(old, 7.0) for _ in range(100)]
+    with torch.no_grad():
+        run.model.later.mul_(2.0)
+        made, expected = (_advanced(run._stepper, run._run_state, one) for one in (step, run._stepper.batched_step))
+    assert filled
+    assert all(map(_same_bits, made, expected))
+
+
 def test_bits_of_what_is_repeated() -> None:
     repeated = torch.ones(1, dtype=torch.int64).as_strided((1,), (0,))
     assert _same_bits(repeated, torch.ones(1, dtype=torch.int64))

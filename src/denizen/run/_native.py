@@ -72,8 +72,7 @@ class NativeStep:
             if one.kind != "input" and one.name not in made
         }
         self._addresses = np.zeros(len(self._buffers), np.int64)
-        for name, tensor in self._kept.items():
-            self._addresses[slots[name]] = tensor.data_ptr()
+        self._placed = [(slots[name], tensor) for name, tensor in self._kept.items()]
         self.source, self.alone = "", 0
         self._parts = [part if isinstance(part, Foreign) else self._segment(part, written) for part in written.parts]
 
@@ -119,6 +118,8 @@ class NativeStep:
 
     def _run(self, count: int, given: list[Tensor]) -> list[Tensor]:
         self._renew()
+        for slot, tensor in self._placed:  # `share_memory_` moves what the model holds
+            self._addresses[slot] = tensor.data_ptr()
         tensors = {}
         for place, name, slot in self._inputs:
             tensors[name] = tensor = given[place].detach().contiguous()
