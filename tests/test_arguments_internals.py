@@ -1,6 +1,7 @@
 """Arguments are taken in the types of numpy and Python alike, and told with caller, name and value otherwise."""
 
 import dataclasses
+import math
 import sys
 import types
 from collections.abc import Callable
@@ -86,6 +87,7 @@ class Written:
     text: "float | None" = None
     union: "Union[int, None]" = None  # noqa: UP007
     rate: float = 1.0
+    unknown: float = float("nan")
     either: int | float = 1
     table: Tensor | None = None
     bare: Tensor = None  # type: ignore[assignment]  # None by its default
@@ -123,6 +125,7 @@ def test_fields_are_of_the_kind_that_they_are_declared_as(given: dict[str, Any],
     assert (good.most, good.rate, good.text, good.either) == (4, 0.5, float("inf"), 2)
     assert {type(good.most), type(good.rate)} == {int, float}
     assert Written(rate=torch.tensor(0.5)).rate == 0.5
+    assert math.isnan(Written().unknown)  # as its author means it
 
 
 def test_a_class_of_another_library_that_is_called_tensor_is_none_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,11 +116,11 @@ def checks_of(cls: type[Any]) -> dict[str, Callable[[str, str, Any], Any]]:
     """Checks of a dataclass's fields that are declared as `bool`, `int`, `float`, `Tensor`, or as one of these or None.
 
     Each is a function of (caller, name, value), as those above: whole numbers for `int`, numbers that may be infinite
-    and tensors of one number for `float`. A field whose default is None takes None, too. Others have no check.
+    and tensors of one number for `float`. A field whose default is None or NaN takes that, too. Others have no check.
     """
     fields = [field for field in dataclasses.fields(cls) if field.init]
     kinds = {f.name: _kinds_of(_resolved(cls, f)) for f in fields}
-    allowed = {f.name: kinds[f.name] | ({"None"} if f.default is None else set()) for f in fields}
+    allowed = {f.name: kinds[f.name] | _kinds_of_default(f.default) for f in fields}
     return {name: functools.partial(_of_kind, kinds) for name, kinds in allowed.items() if _one_plain(kinds)}
 
 
@@ -183,9 +183,16 @@ def _kinds_of(annotation: Any) -> set[str]:
 _NAMES: dict[Any, str] = {None: "None", types.NoneType: "None", **{k: k.__name__ for k in (bool, int, float, Tensor)}}
 
 
+def _kinds_of_default(default: Any) -> set[str]:
+    """What a default allows beside the annotation."""
+    if default is None:
+        return {"None"}
+    return {"nan"} if isinstance(default, float) and math.isnan(default) else set()
+
+
 def _one_plain(kinds: set[str]) -> bool:
     """Whether values of these kinds can be checked: one that is known, perhaps None, or numbers of either kind."""
-    named = kinds - {"None"}
+    named = kinds - {"None", "nan"}
     return named == {"int", "float"} or (len(named) == 1 and named <= {"bool", "int", "float", "Tensor"})
 
 
@@ -201,7 +208,7 @@ def _of_kind(kinds: set[str], caller: str, name: str, value: Any) -> Any:
         return whole(caller, name, value, hint=hint)
     if isinstance(value, Tensor) and value.dim() == 0 and not value.is_complex():
         return value  # which is not read: it may be on a device, or in the middle of a transform
-    if not isinstance(value, Real) or isinstance(value, bool) or value != value:
+    if not isinstance(value, Real) or isinstance(value, bool) or (value != value and "nan" not in kinds):
         raise InputError(f"{caller}: {name}={_short(value)}, expected a number{hint}")
     return value if isinstance(value, int | float) else float(value)
 

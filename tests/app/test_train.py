@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import signal
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -364,6 +365,31 @@ def test_foragers_are_evaluated_mortal(denizen, tmp_path):
     assert told["deaths_per_1000"] > 1000 / 150  # in training nobody dies in this mode
     assert told["energy_per_1000"] == pytest.approx(told["food_per_1000"] - 2 * told["poison_per_1000"] - 10, abs=0.01)
     assert "proxy 0" in out
+
+
+def _precision(denizen, *words):
+    small = ["--steps", "8", "--set", "num_envs=2", "num_steps=4"]
+    policy = ["--policy", "channels=2", "hidden=4", "critic_hidden=4"]
+    grid = ["--world", "height=8", "width=8", "food_range=3,5", "poison_range=9,9"]
+    code, out, err = denizen("train", "foraging", *policy, *grid, "--out", "run", *small, *words)
+    assert code == 0, err
+    manifest = read_manifest(Path("run"))
+    kept = manifest["settings"]["set"].get("precision")
+    assert ("in bfloat16" in out) == ("precision='bfloat16'" in manifest["algorithm"]) == (kept == "bfloat16")
+    return kept
+
+
+def test_a_world_s_settings_on_a_gpu_are_not_a_cpu_s(denizen):
+    assert _precision(denizen) is None
+
+
+@pytest.mark.cuda
+def test_a_world_s_settings_on_a_gpu(denizen, monkeypatch):
+    monkeypatch.setenv("DENIZEN_DEVICE", "cuda")
+    assert _precision(denizen) == "bfloat16"
+    assert denizen("resume", "run", "--steps", "16", "--device", "cpu")[0] == 0
+    shutil.rmtree("run")
+    assert _precision(denizen, "precision=float32") == "float32"
 
 
 def test_another_kind_of_network(denizen, tmp_path):

@@ -6,6 +6,7 @@ import math
 import os
 import re
 import shlex
+import warnings
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -223,6 +224,21 @@ def run(command: Train, device: str | None, console: "Console") -> int:
             raise
 
 
+def _on_cuda(entry: WorldEntry, algo: str, device: str | None) -> dict[str, str]:
+    """What a world's training takes on the chosen device, if that is a GPU; the manifest keeps it as it keeps flags."""
+    import torch
+
+    from denizen._device import choose_device
+
+    if algo not in entry.settings_on_cuda:
+        return {}
+    with warnings.catch_warnings(action="ignore"):  # the training says so, where a GPU does not work
+        target, _ = choose_device(device, "train")
+    if target.type != "cuda" or not torch.cuda.is_bf16_supported(including_emulation=False):
+        return {}
+    return {name: str(value) for name, value in entry.settings_on_cuda[algo].items()}
+
+
 @contextlib.contextmanager
 def _as_typed(command: Train) -> Generator[None]:
     """Messages about settings that short flags gave name those flags."""
@@ -266,11 +282,13 @@ def _run_into(
     }
     options = " ".join(f"{name}={value}" for name, value in settings["world"].items())
     told = f" ({options})" if options else ""
+    precision = getattr(made.algorithm, "precision", "float32")
+    told += f" by {command.algo}" if precision == "float32" else f" by {command.algo} in {precision}"
     # What a training is asked for is rounded up to whole updates.
     update = made.algorithm.samples
     steps = -(-made.steps // update) * update
     why = f" ({made.steps:,} rounded up to whole updates of {update:,})" if steps != made.steps else ""
-    say(console, (command.world_name, "bold"), f"{told} by {command.algo}: {steps:,} steps{why}, into {root}")
+    say(console, (command.world_name, "bold"), f"{told}: {steps:,} steps{why}, into {root}")
     if choose_device(device, "train")[0].type == "cpu" and (busy := crowded()):
         say(console, busy)
     try:

@@ -46,6 +46,7 @@ class WorldEntry:
         policy_options: for that, as `--policy` takes them.
         policy_options_of: likewise, of policies of algorithms that take another kind.
         settings: of each algorithm, as `--set` takes them.
+        settings_on_cuda: likewise, over those, on a CUDA device with bfloat16.
     """
 
     about: str
@@ -56,6 +57,7 @@ class WorldEntry:
     policy_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     policy_options_of: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     settings: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    settings_on_cuda: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
 
 Kind = TypeVar("Kind", ModelEntry, WorldEntry)

@@ -19,7 +19,7 @@ ENTRY = WorldEntry(
     policy="conv",
     policy_options={"head": "popart"},
     settings={
-        "ppo": {  # FIM43-Redeye/goodharts_law at 9a3336d, with bfloat16 off: a CPU may have none
+        "ppo": {  # FIM43-Redeye/goodharts_law at 9a3336d
             "num_envs": 192,
             "num_steps": 128,
             "num_minibatches": 1,
@@ -41,4 +41,5 @@ ENTRY = WorldEntry(
             "learning_rate": "1e-3:1e-4",
         },
     },
+    settings_on_cuda={"ppo": {"precision": "bfloat16"}},
 )
