@@ -213,6 +213,7 @@ def run(command: Train, device: str | None, console: "Console") -> int:
     world = find(command.world_name)
     settings["world_name"] = world.word
     settings |= world.origin.settings() if world.origin else {}
+    settings["set"] = {**_on_cuda(world.entry, command.algo, device), **settings["set"]}
     with _as_typed(command):
         made = build(settings, command.seed, world)
     name = world.origin.name if world.origin else world.word
