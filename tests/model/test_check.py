@@ -716,3 +716,21 @@ class OneTensorTwice(Base):
 
 def test_two_fields_that_are_one_tensor_are_no_second_graph():
     assert dz.check(OneTensorTwice(ring()), gradient=False).ok
+
+
+class Crowd(dz.Model):
+    num_agents: int | None = None
+
+    def init(self, rng):
+        return People(ill=torch.zeros(NUM, dtype=torch.bool), wealth=torch.zeros(NUM))
+
+    def step(self, now, rng):
+        return now
+
+
+@pytest.mark.parametrize("number", [None, -1])
+def test_a_number_of_agents_that_is_none_is_told_as_a_run_tells_it(number):
+    told = f"Crowd.num_agents={number}, expected a whole number, at least 0"
+    assert [finding.what for finding in dz.check(Crowd(num_agents=number), dt=True).findings] == [told]
+    with pytest.raises(ModelError, match=re.escape(told)):
+        dz.simulate(Crowd(num_agents=number), steps=1, device="cpu")

@@ -61,6 +61,7 @@ from denizen.model._kinds import stage as stage
 from denizen.model._model import SERIES_FORMS as SERIES_FORMS
 from denizen.model._model import Model as Model
 from denizen.model._model import extent as extent
+from denizen.model._model import ids_of as ids_of
 from denizen.model._model import series as series
 from denizen.model._model import series_takes as series_takes
 from denizen.model._param import Param as Param

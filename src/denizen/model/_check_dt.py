@@ -20,7 +20,7 @@ from denizen.errors import DenizenError
 from denizen.model._check_dt_causes import Cause, Looks, halved_clock, in_steps, slowed
 from denizen.model._flat_world import FlatWorld, Setting, series_kinds
 from denizen.model._interventions import Intervention, bind
-from denizen.model._model import Model
+from denizen.model._model import Model, ids_of
 from denizen.model._source_lines import Line
 from denizen.model._when import Clock
 
@@ -90,7 +90,7 @@ class Halving:
         """
         self.model, self.dt, self.extra, self.start = model, dt, tuple(extra), start
         self.steps = max(1, math.ceil(until / dt - 1e-9))
-        self.ids = torch.arange(model.num_agents)
+        self.ids = ids_of(model)
         low, high = WORLDS
         self.worlds = min(high, max(low, BUDGET // max(len(self.ids), 1)))
         self.keys = torch.tensor([[seed, world] for world in range(self.worlds)])

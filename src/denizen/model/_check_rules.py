@@ -25,7 +25,7 @@ from denizen.model._flat_world import Setting, read_bounds_label
 from denizen.model._guard import Cuts, Hazard, watching
 from denizen.model._history import History
 from denizen.model._interventions import Intervention, bind
-from denizen.model._model import Model
+from denizen.model._model import Model, ids_of
 from denizen.model._source_lines import Line, line_of_class, line_of_function
 from denizen.model._stage import Stage
 from denizen.model._state import faults, plain
@@ -183,7 +183,7 @@ class Probes:
 
     @property
     def _ids(self) -> Tensor:
-        return torch.arange(self.model.num_agents)
+        return ids_of(self.model)
 
     def _flat(self, model: Model | None = None, relax: Any = None) -> Flat:
         model = model or self.model

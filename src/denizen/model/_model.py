@@ -237,6 +237,18 @@ class Model:
         return f"{type(self).__name__}({', '.join(f'{n}={_brief(v)}' for n, v in self._held().items())})"
 
 
+def ids_of(model: Model, device: torch.device | None = None) -> Tensor:
+    """int64 `[agents]`: identities of a model's agents as a run begins, 0 to `num_agents` - 1.
+
+    Raises:
+        ModelError: `num_agents` is no number of agents.
+    """
+    number = model.num_agents
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise ModelError(f"{type(model).__name__}.num_agents={number!r}, expected a whole number, at least 0")
+    return torch.arange(number, device=device)
+
+
 def extent(model: Any) -> tuple[int, str]:
     """How much a step works on: (number, ``"agents"`` or ``"cells"``), the cells of a grid where they are more."""
     cells = [grid.num_cells for grid in model._held().values() if isinstance(grid, Grid)]

@@ -24,6 +24,7 @@ from denizen.model import (
     Space,
     check_spaces,
     guard,
+    ids_of,
 )
 from denizen.nn import kernels
 from denizen.rl._recorded import Recorded
@@ -204,7 +205,7 @@ class Worlds:
         self.keys = torch.tensor([[seed, number] for number in numbers], device=target)
         self.world_params = WorldParams(self.env, num_envs, params or {}, target)
         self._bounds.vouch({**held(self.env), **self.values})
-        self._flat = FlatEnv(self.env, torch.arange(self.env.num_agents, device=target))
+        self._flat = FlatEnv(self.env, ids_of(self.env, target))
         self.max_resets = min(num_envs, self._usual_resets() if max_resets is None else max_resets)
         self._everywhere = torch.arange(num_envs, device=target)
         self.modules = [value for value in self.env._held().values() if isinstance(value, nn.Module)]
@@ -572,7 +573,7 @@ def prove(env: Env, keys: Tensor, values: dict[str, Tensor]) -> None:
     Raises:
         ModelError: draws from torch's own generator, a write in place, a value read on the host.
     """
-    flat = FlatEnv(env, torch.arange(env.num_agents, device=keys.device))
+    flat = FlatEnv(env, ids_of(env, keys.device))
     clock, space = keys.new_zeros(()), env.action_space
     action = trees.idle(space, (1, *(() if env.num_actors is None else (env.num_actors,))), keys.device)
 

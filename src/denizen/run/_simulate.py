@@ -10,8 +10,19 @@ from torch import Tensor
 
 from denizen._arguments import folder, json_values, number, switch, whole
 from denizen._device import choose_device
-from denizen.errors import InputError, ModelError, expect_function, nearest, need
-from denizen.model import SERIES_FORMS, Clock, Env, Intervention, Model, Setting, bind, interventions_of, series_takes
+from denizen.errors import InputError, expect_function, nearest, need
+from denizen.model import (
+    SERIES_FORMS,
+    Clock,
+    Env,
+    Intervention,
+    Model,
+    Setting,
+    bind,
+    ids_of,
+    interventions_of,
+    series_takes,
+)
 from denizen.rng import MAX_SEED, Relax, weighs
 from denizen.run import _event_files
 from denizen.run._event_log import EventLog
@@ -238,12 +249,8 @@ def _by_kind(ids: Any, device: torch.device) -> tuple[Any, dict[str, Tensor]]:
 
 
 def _ids(ids: Tensor | None, model: Model, device: torch.device) -> Tensor:
-    num = model.num_agents
-    if not isinstance(num, int) or isinstance(num, bool) or num < 0:
-        raise ModelError(f"{type(model).__name__}.num_agents={num!r}, expected a whole number, at least 0")
-    if ids is None:
-        return torch.arange(num, device=device)
-    return _distinct("ids", ids, num, device)
+    usual = ids_of(model, device)
+    return usual if ids is None else _distinct("ids", ids, len(usual), device)
 
 
 def _distinct(name: str, ids: Any, num: int | None, device: torch.device) -> Tensor:
