@@ -220,7 +220,7 @@ def test_mistakes_of_newcomers_are_told_by_line() -> None:
         return deaths(now, now.hunting * rng.on("hares").event("die", 0.1 * now.energy), "hunters")
 
     told = _mistake(other_kind)
-    assert "(16,), expected a number or (40,) on 'hares'" in told
+    assert "hazard has shape (16,), expected a number for all or (40,), one for each of 'hares'" in told
     assert "draw for that kind of agents: rng.on('hunters')" in told
 
     def no_axis(self: Any, now: Any, rng: dz.rng.Rng) -> Any:
