@@ -71,7 +71,7 @@ def test_seeds_of_a_training_are_one_curve_with_a_band(tmp_path, monkeypatch):
     for seed in (0, 1):
         folder = tmp_path / "run" / f"seed-{seed}"
         folder.mkdir(parents=True)
-        rows = [{"steps": 8 * k, "return_mean": k + seed} for k in (1, 2, 3)]
+        rows = [{"step": k, "steps": 8 * k, "return_mean": k + seed} for k in (1, 2, 3)]
         (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     made = []
     monkeypatch.setattr(_curves, "save_figure", lambda figure, path: made.append(figure))

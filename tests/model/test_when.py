@@ -193,7 +193,8 @@ def test_courses_and_questions_in_days_are_what_they_were_in_steps(tmp_path: Pat
     weekly = Course(target="rate", values=[1.0], days=7)
     daily = Ask(target="rate", groups=["a"], answer=lambda group, step: 0.5, days=1)
     in_steps = Course(target="rate", values=[1.0], every=7), Ask(target="rate", groups=["a"], answer=daily.answer)
-    assert told(tmp_path / "days", weekly, daily) == told(tmp_path / "steps", *in_steps)
+    for in_days, same in zip((weekly, daily), in_steps, strict=True):
+        assert told(tmp_path / f"{in_days.name}-days", in_days) == told(tmp_path / f"{in_days.name}-steps", same)
     for days in (0, "week"):
         with pytest.raises(InputError, match="Course: days="):
             dz.simulate(Watch(), 1, interventions=[Course(target="rate", values=[1.0], days=days)])

@@ -9,11 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import denizen as dz
-from denizen.errors import InputError, ModelError
-from denizen.sweeps import Ray, load, sweep
-from denizen.zoo.sir import SIR
-from inside import Inside
+from denizen.sweeps import load, sweep
 
 DESIGN = {"infect_rate": [0.1, 0.3, 0.5], "infectious_phases": [1, 2]}
 OPTIONS = {"steps": 4, "replicates": 2, "progress": False}
@@ -81,33 +77,6 @@ def test_ranks_starts_processes_by_torchrun(tmp_path, prepared):
 def test_ray(tmp_path):
     """A cluster of this machine's, in a process of its own: Ray leaves threads and sockets behind."""
     pytest.importorskip("ray")
-    done = call(tmp_path, __file__, "ray")
+    done = call(tmp_path, PROGRAM.with_name("with_ray.py"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "the same"
-
-
-def with_ray() -> None:
-    import ray
-
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    around = torch.arange(40)
-    graph = dz.Graph.from_edges(around, (around + 1) % 40, 40, directed=False)
-    model = SIR(graph, infect_rate=0.3, seed_share=0.1)
-    Inside(pytest.MonkeyPatch()).small_launches(80)
-    assert Ray().workers == 2
-    same(sweep(model, DESIGN, executor=Ray(), out="s", **OPTIONS), sweep(model, DESIGN, **OPTIONS))
-    same(load("s"), sweep(model, DESIGN, **OPTIONS))
-
-    def fails(theta, worlds):
-        raise ModelError("no")
-
-    with pytest.raises(ModelError, match=r"sweep: set \d \(a=\d\) in world 0: no"):
-        sweep(fails, {"a": [1, 2, 3]}, steps=1, replicates=1, executor=Ray(), progress=False)
-    with pytest.raises(InputError, match="gpus=64, and the cluster has 2 CPUs, 0 GPUs"):
-        sweep(model, DESIGN, executor=Ray(gpus=64), **OPTIONS)
-    ray.shutdown()
-    print("the same")
-
-
-if __name__ == "__main__":
-    with_ray()
