@@ -1,6 +1,11 @@
 """Numbers and limits of the page's server."""
 
 import numpy as np
+import pytest
+
+pytest.importorskip("starlette", reason="starlette is not installed")
+pytest.importorskip("httpx2", reason="httpx2 is not installed")
+
 from tests.ui.test_hostile import ask
 
 from denizen._results import banded

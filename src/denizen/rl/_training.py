@@ -313,8 +313,9 @@ class Updates:
 
     def _try_compiled(self, kept: list[tuple[Tensor, Tensor]]) -> None:
         try:
-            with warnings.catch_warnings(), self._precompiling(), uncollected():
-                warnings.simplefilter("ignore")  # what torch says about itself while it compiles
+            # What torch says of itself is ignored before threads begin: one that puts back the filters which it found
+            # would otherwise bring back those of before.
+            with warnings.catch_warnings(action="ignore"), self._precompiling(), uncollected():
                 fuse_draws()
                 self._training.compile(loss=self._compile_loss)
                 self._algorithm.update(self._training)
