@@ -135,11 +135,19 @@ def test_inductors_processes_are_started_for_cuda_alone(monkeypatch: Any) -> Non
 def test_inductors_processes_end_beside_what_follows(monkeypatch: Any) -> None:
     from torch._inductor import async_compile
 
-    ended = threading.Event()
-    monkeypatch.setattr(async_compile, "shutdown_compile_workers", ended.set)
+    class Pool:
+        ended, may_end = threading.Event(), threading.Event()
+
+        def shutdown(self) -> None:
+            self.may_end.wait(60)
+            self.ended.set()
+
+    pools = {Pool(): None}
+    monkeypatch.setattr(async_compile, "_pool_set", pools)
     ops.stop_compilers()
-    assert ended.wait(60)
+    assert not pools  # so that what is compiled next begins a new one
+    assert not Pool.ended.is_set()
+    Pool.may_end.set()
+    assert Pool.ended.wait(60)
     monkeypatch.delitem(sys.modules, "torch._inductor.async_compile")
-    ended.clear()
     ops.stop_compilers()
-    assert not ended.is_set()

@@ -184,9 +184,17 @@ def stop_compilers() -> None:
     They take a second for it, and torch would wait for them at the end. What is compiled later starts new ones.
     """
     compilers = sys.modules.get("torch._inductor.async_compile")
-    stop = getattr(compilers, "shutdown_compile_workers", None)  # private to inductor
-    if stop is not None:
-        threading.Thread(target=stop, name="denizen-stop-compilers").start()
+    pools, forget = (getattr(compilers, name, None) for name in ("_pool_set", "after_fork"))  # private to inductor
+    if not pools or forget is None:
+        return
+    ending = list(pools)
+    forget()  # at once, so that what is compiled next does not come to a pool that ends
+
+    def stop() -> None:
+        for pool in ending:
+            pool.shutdown()
+
+    threading.Thread(target=stop, name="denizen-stop-compilers").start()
 
 
 def _sources() -> str:
