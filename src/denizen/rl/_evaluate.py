@@ -24,6 +24,7 @@ from denizen.rl._policy import Judged, Policy, check_fits
 from denizen.rl._recorded import Recorded
 from denizen.rl._roles import Policies, actions_of, parties, policies_of
 from denizen.rl._roles import step_of as step_by
+from denizen.rl._rollout import CLOCK
 from denizen.rl._rows import for_worlds, rows_of, seen_by
 from denizen.rl._worlds import Step, Worlds, check_env
 from denizen.rng import EVALUATION_SEED
@@ -31,7 +32,6 @@ from denizen.run import choose_device
 
 BUDGET = 10_000  # steps of a life where the environment sets no limit
 CHECK_EVERY = 64  # steps between checks of whether all lives are over
-CLOCK = -3  # place of the clock among the tensors of a run state
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
